@@ -1,0 +1,3 @@
+module pinrail.dev/e2e/cluster/pause
+
+go 1.24.0

@@ -1,0 +1,15 @@
+"""Where the engine answers: paths, the port and its name, what each probe means."""
+
+PORT = 8000
+PORT_NAME = "http"
+
+HEALTH = "/health"
+"""Liveness: 200 while the engine is idle or its step counter advances. Never "queue full"."""
+
+READY = "/ready"
+"""Readiness and startup: 200 once the pins are verified and a first forward pass has run, until draining."""
+
+METRICS = "/metrics"
+MODELS = "/v1/models"
+CHAT_COMPLETIONS = "/v1/chat/completions"
+COMPLETIONS = "/v1/completions"

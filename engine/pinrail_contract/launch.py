@@ -1,0 +1,146 @@
+"""The engine's command line: the operator renders it, the engine parses it. Pure.
+
+One dataclass stands for both, and `LaunchSpec.parse(spec.args()) == spec` is tested.
+"""
+
+import argparse
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import Any, Self
+
+from . import endpoints
+
+
+class Verification(StrEnum):
+    ENFORCE = "Enforce"  # a mismatch refuses to start
+    WARN = "Warn"  # a mismatch is reported, and served
+
+
+class Dtype(StrEnum):
+    AUTO = "auto"  # the fastest that this processor computes well
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+
+
+_SUFFIX = {
+    "": 1,
+    "k": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+    "T": 10**12,
+    "Ki": 2**10,
+    "Mi": 2**20,
+    "Gi": 2**30,
+    "Ti": 2**40,
+}
+
+
+def parse_bytes(text: str) -> int:
+    """Bytes of a Kubernetes quantity such as 512Mi or 2G; raises ValueError."""
+    match = re.fullmatch(r"(\d+)(|k|M|G|T|Ki|Mi|Gi|Ti)", text)
+    if not match or int(match[1]) == 0:
+        raise ValueError(f"got {text!r}, want bytes above 0 such as 512Mi or 2Gi")
+    return int(match[1]) * _SUFFIX[match[2]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchSpec:
+    """Everything that `pinrail serve` is told."""
+
+    model_dir: str
+    manifest: str  # path of the manifest, JSON or YAML
+    digest: str = ""  # sha256:… that the manifest must have; empty accepts any
+    served_model_name: str = "model"
+    host: str = "127.0.0.1"
+    port: int = endpoints.PORT
+    verification: Verification = Verification.ENFORCE
+    dtype: Dtype = Dtype.AUTO
+    max_model_len: int = 0  # tokens; 0: what the model and the cache allow
+    max_num_seqs: int = 32  # requests that run at once
+    max_num_batched_tokens: int = 512  # tokens in one step
+    max_queued: int = 256  # requests that may wait
+    block_size: int = 16  # tokens in one KV block
+    kv_cache_memory: int = 2**29  # bytes
+    drain_timeout: int = 30  # seconds that running requests have after SIGTERM
+
+    def __post_init__(self) -> None:
+        for name, least, most in _BOUNDS:
+            value = getattr(self, name)
+            if not least <= value <= most:
+                raise ValueError(f"{_flag(name)}: got {value}, want {least} to {most}")
+
+    def args(self) -> list[str]:
+        """The command line that parses to this; defaults are left out."""
+        words: list[str] = []
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if value != f.default:
+                words.append(f"{_flag(f.name)}={value}")
+        return words
+
+    @classmethod
+    def parse(cls, words: Sequence[str]) -> Self:
+        """Raises ValueError for values out of bounds; exits with 2 for words that are no flags."""
+        return cls(**vars(_parser(cls).parse_args(list(words))))
+
+
+_BOUNDS = (
+    ("port", 1, 65535),
+    ("max_model_len", 0, 2**24),
+    ("max_num_seqs", 1, 4096),
+    ("max_num_batched_tokens", 1, 2**20),
+    ("max_queued", 1, 10**6),
+    ("block_size", 1, 1024),
+    ("kv_cache_memory", 2**16, 2**44),
+    ("drain_timeout", 0, 86400),
+)
+
+_HELP = {
+    "model_dir": "folder that holds exactly the files of the manifest",
+    "manifest": "ModelManifest, JSON or YAML",
+    "digest": "sha256:… that the manifest must have",
+    "served_model_name": "the name that requests give in `model`",
+    "host": "address to listen on",
+    "port": "port to listen on",
+    "verification": "Enforce refuses to start on a mismatch, Warn reports it and serves",
+    "dtype": "compute type; auto takes the fastest that this processor computes well",
+    "max_model_len": "longest prompt plus output, tokens; 0: what the model and the cache allow",
+    "max_num_seqs": "requests that run at once",
+    "max_num_batched_tokens": "tokens in one step: prefill is cut into chunks of at most this",
+    "max_queued": "requests that may wait; past it the answer is 429",
+    "block_size": "tokens in one KV block",
+    "kv_cache_memory": "bytes for the KV cache, such as 512Mi",
+    "drain_timeout": "seconds that running requests have after SIGTERM",
+}
+
+
+def _parser(cls: type[LaunchSpec]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="pinrail serve", description="Serve one pinned model over HTTP.")
+    for f in fields(cls):
+        options: dict[str, Any] = {"help": _HELP[f.name], "dest": f.name}
+        kind: Any = f.type
+        if f.name == "kv_cache_memory":
+            options["type"] = _bytes_argument
+        elif isinstance(kind, type) and issubclass(kind, StrEnum):
+            options |= {"type": kind, "choices": list(kind)}
+        else:
+            options["type"] = kind
+        if f.name in ("model_dir", "manifest"):
+            options["required"] = True
+        else:
+            options["default"] = f.default
+        parser.add_argument(_flag(f.name), **options)
+    return parser
+
+
+def _bytes_argument(text: str) -> int:
+    try:
+        return parse_bytes(text)
+    except ValueError as e:
+        raise argparse.ArgumentTypeError(str(e)) from e
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")

@@ -1,0 +1,141 @@
+"""Metric names and units, and how a metrics page becomes one load sample. Pure.
+
+Where vLLM has a figure its name is used, so that gateways, dashboards and the operator read either engine.
+What vLLM lacks is `pinrail_…`.
+"""
+
+import math
+import re
+from dataclasses import dataclass
+
+from .errors import SampleError
+
+RUNNING = "vllm:num_requests_running"
+WAITING = "vllm:num_requests_waiting"
+KV_USAGE = "vllm:kv_cache_usage_perc"  # 0 to 1, blocks held by live requests
+CACHE_CONFIG = "vllm:cache_config_info"  # labels block_size (tokens), num_gpu_blocks
+PROMPT_TOKENS = "vllm:prompt_tokens"  # counter, exposed with _total
+GENERATION_TOKENS = "vllm:generation_tokens"  # counter, exposed with _total
+PREEMPTIONS = "vllm:num_preemptions"  # counter, exposed with _total
+REQUEST_SUCCESS = "vllm:request_success"  # counter by finished_reason, exposed with _total
+REQUEST_PROMPT_TOKENS = "vllm:request_prompt_tokens"  # histogram
+REQUEST_GENERATION_TOKENS = "vllm:request_generation_tokens"  # histogram
+TTFT = "vllm:time_to_first_token_seconds"
+ITL = "vllm:inter_token_latency_seconds"
+E2E = "vllm:e2e_request_latency_seconds"
+QUEUE_TIME = "vllm:request_queue_time_seconds"
+PREFILL_TIME = "vllm:request_prefill_time_seconds"
+DECODE_TIME = "vllm:request_decode_time_seconds"
+ITERATION_TOKENS = "vllm:iteration_tokens_total"  # histogram
+
+WAITING_BLOCKS = "pinrail_waiting_blocks"  # KV blocks that the queued prompts will need
+MAX_NUM_SEQS = "pinrail_max_num_seqs"
+KV_BLOCKS = "pinrail_kv_blocks"  # by state: live, free
+STEPS = "pinrail_steps"  # counter, exposed with _total
+LAST_STEP_AGE = "pinrail_last_step_age_seconds"
+OLDEST_WAITING = "pinrail_oldest_waiting_seconds"
+CANCEL_RELEASE = "pinrail_cancellation_release_seconds"  # disconnect to blocks freed
+MANIFEST_INFO = "pinrail_model_manifest_info"  # labels digest, engine_version, verification
+LOAD_SECONDS = "pinrail_startup_seconds"  # by phase: import, verify, load, warmup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadSample:
+    """What one replica said of its load at one moment."""
+
+    running: int  # requests
+    waiting: int  # requests
+    kv_usage: float  # 0 to 1
+    kv_blocks: int  # blocks in all
+    waiting_blocks: float  # blocks that the queue will need
+    max_num_seqs: int  # 0 where the engine does not say
+
+    @property
+    def used_blocks(self) -> float:
+        return self.kv_usage * self.kv_blocks
+
+
+_LINE = re.compile(r"(?P<name>[a-zA-Z_:][\w:]*)(?:\{(?P<labels>.*)\})?\s+(?P<value>\S+)(?:\s+-?\d+)?\s*")
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+
+
+def parse(text: str) -> LoadSample:
+    """One load sample from a metrics page of Pinrail or vLLM.
+
+    Raises SampleError where a figure is missing, NaN, infinite, negative, out of range, or stands twice.
+    """
+    page = _Page.read(text)
+    usage = page.number(KV_USAGE)
+    if usage > 1.0 + 1e-6:
+        raise SampleError(f"{KV_USAGE}: got {usage:g}, want 0 to 1")
+    config = page.labels(CACHE_CONFIG)
+    blocks, block_size = _whole(config, "num_gpu_blocks"), _whole(config, "block_size")
+    waiting = page.number(WAITING)
+    queued = (
+        page.number(WAITING_BLOCKS) if page.has(WAITING_BLOCKS) else waiting * _mean_prompt_blocks(page, block_size)
+    )
+    return LoadSample(
+        running=int(page.number(RUNNING)),
+        waiting=int(waiting),
+        kv_usage=min(usage, 1.0),
+        kv_blocks=blocks,
+        waiting_blocks=queued,
+        max_num_seqs=int(page.number(MAX_NUM_SEQS)) if page.has(MAX_NUM_SEQS) else 0,
+    )
+
+
+def manifest_digest(text: str) -> str:
+    """The manifest digest that a metrics page reports, or '' where it reports none."""
+    page = _Page.read(text)
+    return page.labels(MANIFEST_INFO).get("digest", "") if page.has(MANIFEST_INFO) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    samples: dict[str, list[tuple[dict[str, str], str]]]  # name -> (labels, value as written)
+
+    @classmethod
+    def read(cls, text: str) -> "_Page":
+        samples: dict[str, list[tuple[dict[str, str], str]]] = {}
+        for line in text.splitlines():
+            match = _LINE.fullmatch(line)
+            if match and not line.startswith("#"):
+                labels = dict(_LABEL.findall(match["labels"] or ""))
+                samples.setdefault(match["name"], []).append((labels, match["value"]))
+        return cls(samples)
+
+    def has(self, name: str) -> bool:
+        return name in self.samples
+
+    def number(self, name: str) -> float:
+        _, written = self._only(name)
+        try:
+            value = float(written)
+        except ValueError:
+            raise SampleError(f"{name}: got {written!r}, want a number") from None
+        if not math.isfinite(value) or value < 0:
+            raise SampleError(f"{name}: got {written}, want a finite number, 0 or above")
+        return value
+
+    def labels(self, name: str) -> dict[str, str]:
+        return self._only(name)[0]
+
+    def _only(self, name: str) -> tuple[dict[str, str], str]:
+        found = self.samples.get(name, [])
+        if len(found) != 1:
+            raise SampleError(f"{name}: stands {len(found)} times on the page, want once")
+        return found[0]
+
+
+def _mean_prompt_blocks(page: _Page, block_size: int) -> float:
+    count_name, sum_name = f"{REQUEST_PROMPT_TOKENS}_count", f"{REQUEST_PROMPT_TOKENS}_sum"
+    if not page.has(count_name) or (count := page.number(count_name)) == 0:
+        return 1.0  # nothing has finished yet: every prompt takes at least one block
+    return max(1.0, page.number(sum_name) / count / block_size)
+
+
+def _whole(labels: dict[str, str], name: str) -> int:
+    written = labels.get(name, "")
+    if not written.isdigit() or int(written) < 1:
+        raise SampleError(f"{CACHE_CONFIG}.{name}: got {written!r}, want a whole number above 0")
+    return int(written)

@@ -1,0 +1,1 @@
+"""The bundled paged-KV engine: serves one pinned model over HTTP."""

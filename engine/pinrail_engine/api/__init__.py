@@ -1,0 +1,1 @@
+"""HTTP in, HTTP out: the OpenAI-shaped edge."""

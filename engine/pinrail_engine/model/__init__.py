@@ -1,0 +1,1 @@
+"""One decoder, and how config.json describes it."""

@@ -1,0 +1,1 @@
+"""Acts on the device: the loop, the step, tensors, sampling."""

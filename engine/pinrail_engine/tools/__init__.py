@@ -1,0 +1,1 @@
+"""Work done before serving: importing foreign model files."""

@@ -1,0 +1,1 @@
+"""Hash what is loaded, load what was hashed."""

@@ -1,0 +1,1 @@
+"""The operations of the engine: for each, a plain definition, and the fast paths that must equal it."""
