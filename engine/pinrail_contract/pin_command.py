@@ -12,7 +12,7 @@ from .compare import Fault
 from .errors import ModelError
 from .folder import Progress, open_folder, sha256_hex
 from .pins import Architecture, FilePin, ModelManifest, Role, Source, role_of
-from .progress import ByteProgress
+from .progress import ProgressBar
 from .render import manifest_yaml
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
@@ -59,7 +59,7 @@ def _run(argv: list[str]) -> int:
         parser.error(f"--name: got {args.name!r}, want lower-case letters, digits, '-' and '.'")
     source = Source.from_json({"uri": args.source or f"file://{args.folder.resolve()}"}, "--source")
     total = sum(p.lstat().st_size for p in args.folder.iterdir()) if args.folder.is_dir() else 0
-    with ByteProgress("hashing", total) as progress:
+    with ProgressBar("hashing", total) as progress:
         manifest = pin_folder(args.folder, source, progress)
     text = manifest_yaml(args.name, manifest)
     if args.output is None:

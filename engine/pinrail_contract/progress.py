@@ -1,4 +1,4 @@
-"""A progress bar in bytes, for a terminal; one line every ten percent where there is none."""
+"""A progress bar for a terminal; one line every ten percent where there is none."""
 
 import sys
 import time
@@ -6,11 +6,12 @@ from types import TracebackType
 from typing import Self
 
 
-class ByteProgress:
-    """Counts bytes and shows how far the work is. Safe to call from several threads: an update lost is redrawn."""
+class ProgressBar:
+    """Counts work done and shows how far the work is. Safe to call from several threads: an update lost is redrawn."""
 
-    def __init__(self, label: str, total: int) -> None:
-        self._label, self._total, self._done = label, max(total, 1), 0
+    def __init__(self, label: str, total: int, unit: str = "MB") -> None:
+        """`total` is a plain count; it is shown in millions of it, as `unit`."""
+        self._label, self._unit, self._total, self._done = label, unit, max(total, 1), 0
         self._started, self._shown = time.monotonic(), -1
         self._terminal = sys.stderr.isatty()
 
@@ -31,7 +32,8 @@ class ByteProgress:
 
     def _draw(self, percent: int) -> None:
         rate = self._done / max(time.monotonic() - self._started, 1e-3) / 1e6
-        text = f"{self._label} {percent:3d}%  {self._done / 1e6:.0f} of {self._total / 1e6:.0f} MB  {rate:.0f} MB/s"
+        done, total = self._done / 1e6, self._total / 1e6
+        text = f"{self._label} {percent:3d}%  {done:.0f} of {total:.0f} {self._unit}  {rate:.0f} {self._unit}/s"
         if self._terminal:
             full = 24 * percent // 100
             sys.stderr.write(f"\r{'█' * full}{'░' * (24 - full)} {text} ")

@@ -7,7 +7,7 @@ from pathlib import Path
 from .command import Command
 from .documents import read_manifest
 from .folder import mismatches
-from .progress import ByteProgress
+from .progress import ProgressBar
 from .termination import ExitCode
 
 
@@ -17,7 +17,7 @@ def _run(argv: list[str]) -> int:
     parser.add_argument("folder", type=Path)
     args = parser.parse_args(argv)
     manifest = read_manifest(args.manifest)
-    with ByteProgress("hashing", manifest.total_size) as progress:
+    with ProgressBar("hashing", manifest.total_size) as progress:
         found = mismatches(args.folder, manifest, progress)
     if not found:
         print(f"OK: {len(manifest.files)} files, {manifest.total_size} bytes, {manifest.digest}")

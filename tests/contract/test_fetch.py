@@ -1,0 +1,167 @@
+"""Fetching over a real https server on loopback: resumed where it stopped, checked, and refused in words."""
+
+import ssl
+import subprocess
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from pinrail_contract.errors import SourceError
+from pinrail_contract.fetch import ATTEMPTS, fetch
+from pinrail_contract.folder import mismatches
+from pinrail_contract.pins import ModelManifest, Source
+
+
+@dataclass
+class Behaviour:
+    """How the server treats model.safetensors."""
+
+    folder: Path
+    cut_after: int = 0  # bytes of each answer; 0: all
+    ranges: bool = True
+    redirect: str = ""
+    asked: list[str] = field(default_factory=list)  # Range headers, in order
+
+
+class _Handler(BaseHTTPRequestHandler):
+    behaviour: Behaviour
+
+    def do_GET(self) -> None:
+        b = self.behaviour
+        path = b.folder / self.path.rsplit("/", 1)[1]
+        if b.redirect:
+            self.send_response(302)
+            self.send_header("Location", b.redirect)
+            self.end_headers()
+            return
+        if not path.exists():
+            self.send_error(404)
+            return
+        data = path.read_bytes()
+        start = int(self.headers["Range"].split("=")[1].rstrip("-")) if self.headers["Range"] and b.ranges else 0
+        b.asked.append(self.headers["Range"] or "")
+        self.send_response(206 if start else 200)
+        self.send_header("Content-Length", str(len(data) - start))
+        self.end_headers()
+        body = data[start:]
+        self.wfile.write(body[: b.cut_after] if b.cut_after and path.suffix == ".safetensors" else body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tls")
+    words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=127.0.0.1"
+    subprocess.run(
+        ["openssl", *words.split(), "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "key.pem", "-out", "cert.pem"],
+        cwd=folder,
+        check=True,
+        capture_output=True,
+    )
+    return folder
+
+
+@pytest.fixture
+def server(folder: Path, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, Behaviour]]:
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate / "cert.pem"))
+    behaviour = Behaviour(folder)
+    handler = type("Handler", (_Handler,), {"behaviour": behaviour})
+    http = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate / "cert.pem", certificate / "key.pem")
+    http.socket = context.wrap_socket(http.socket, server_side=True)
+    thread = threading.Thread(target=http.serve_forever)
+    thread.start()
+    yield f"https://127.0.0.1:{http.server_address[1]}/tiny", behaviour
+    http.shutdown()
+    thread.join()
+    http.server_close()
+
+
+def test_a_model_is_fetched_and_verified(
+    server: tuple[str, Behaviour], manifest: ModelManifest, tmp_path: Path
+) -> None:
+    url, _ = server
+    out, done = tmp_path / "out", []
+    fetch(replace(manifest, source=Source(url)), out, done.append)
+    assert mismatches(out, manifest) == ()
+    assert sum(done) == manifest.total_size
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_a_transfer_that_breaks_off_goes_on_where_it_stopped(
+    server: tuple[str, Behaviour], manifest: ModelManifest, tmp_path: Path, ranges: bool
+) -> None:
+    url, behaviour = server
+    behaviour.ranges = ranges
+    out, part = tmp_path / "out", tmp_path / "out" / "model.safetensors.part"
+    out.mkdir()
+    part.write_bytes((behaviour.folder / "model.safetensors").read_bytes()[:4000])
+    fetch(replace(manifest, source=Source(url)), out)
+    assert "bytes=4000-" in behaviour.asked
+    assert mismatches(out, manifest) == ()
+
+
+def test_short_answers_are_continued(server: tuple[str, Behaviour], manifest: ModelManifest, tmp_path: Path) -> None:
+    url, behaviour = server
+    behaviour.cut_after = 6000  # of 10,240 bytes
+    waits: list[float] = []
+    fetch(replace(manifest, source=Source(url)), tmp_path / "out", wait=waits.append)
+    assert "bytes=6000-" in behaviour.asked
+    assert waits == [2.0]
+
+
+def test_a_source_that_keeps_failing_is_given_up_in_words(
+    server: tuple[str, Behaviour], manifest: ModelManifest, tmp_path: Path
+) -> None:
+    url, behaviour = server
+    behaviour.cut_after = 100
+    with pytest.raises(SourceError, match=f"model.safetensors: gave up after {ATTEMPTS} attempts"):
+        fetch(replace(manifest, source=Source(url)), tmp_path / "out", wait=lambda _: None)
+
+
+def test_other_bytes_are_refused_and_not_kept(
+    server: tuple[str, Behaviour], manifest: ModelManifest, tmp_path: Path
+) -> None:
+    url, behaviour = server
+    data = bytearray((behaviour.folder / "model.safetensors").read_bytes())
+    data[5] ^= 1
+    (behaviour.folder / "model.safetensors").write_bytes(data)
+    with pytest.raises(SourceError, match=r"model.safetensors: the source has sha256 [0-9a-f]{64}, want"):
+        fetch(replace(manifest, source=Source(url)), tmp_path / "out")
+    assert not list((tmp_path / "out").glob("model*"))
+
+
+def test_a_missing_file_is_named(server: tuple[str, Behaviour], manifest: ModelManifest, tmp_path: Path) -> None:
+    url, behaviour = server
+    (behaviour.folder / "tokenizer.json").unlink()
+    with pytest.raises(SourceError, match=r"tokenizer.json: the source answers 404"):
+        fetch(replace(manifest, source=Source(url)), tmp_path / "out")
+
+
+def test_a_redirect_away_from_https_is_refused(
+    server: tuple[str, Behaviour], manifest: ModelManifest, tmp_path: Path
+) -> None:
+    url, behaviour = server
+    behaviour.redirect = "http://127.0.0.1:1/x"
+    with pytest.raises(SourceError, match=r"redirects to http://127.0.0.1:1/x, want https://"):
+        fetch(replace(manifest, source=Source(url)), tmp_path / "out")
+
+
+def test_a_volume_is_mounted_and_never_fetched(manifest: ModelManifest, tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="is mounted, not fetched"):
+        fetch(replace(manifest, source=Source("pvc://models/tiny")), tmp_path / "out")
+
+
+def test_a_second_fetch_reads_nothing(manifest: ModelManifest, tmp_path: Path, folder: Path) -> None:
+    fetch(manifest, tmp_path / "out")
+    for path in folder.iterdir():
+        path.unlink()
+    fetch(manifest, tmp_path / "out")
+    assert mismatches(tmp_path / "out", manifest) == ()
