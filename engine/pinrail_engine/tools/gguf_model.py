@@ -69,6 +69,8 @@ def import_gguf(path: Path, folder: Path, dtype: str, progress: Progress) -> Non
     Raises:
         ImportFailed: The file is truncated, no GGUF, or of a kind that is not known.
     """
+    if folder.exists() and any(folder.iterdir()):
+        raise ImportFailed(f"{folder}: is not empty, want a new folder")
     reader = open_reader(path)
     metadata = Metadata(reader)
     config = _config(metadata, reader, dtype)
@@ -76,8 +78,6 @@ def import_gguf(path: Path, folder: Path, dtype: str, progress: Progress) -> Non
     tokenizer = tokenizer_files(metadata)
     stored = {name: _stored(values, dtype) for name, values in _tensors(reader, config, progress)}
     folder.mkdir(parents=True, exist_ok=True)
-    if any(folder.iterdir()):
-        raise ImportFailed(f"{folder}: is not empty, want a new folder")
     specs = {
         name: TensorSpec(dtype=dtype, shape=a.shape, data_ptr=a.ctypes.data, data_len=a.nbytes)
         for name, a in stored.items()  # `stored` keeps the memory alive while it is written
