@@ -90,6 +90,11 @@ def manifest_digest(text: str) -> str:
     return page.labels(MANIFEST_INFO).get("digest", "") if page.has(MANIFEST_INFO) else ""
 
 
+def total(text: str, name: str) -> float:
+    """The value of a counter, by its name without `_total`; raises SampleError as `parse` does."""
+    return _Page.read(text).number(f"{name}_total")
+
+
 @dataclass(frozen=True, slots=True)
 class _Page:
     samples: dict[str, list[tuple[dict[str, str], str]]]  # name -> (labels, value as written)

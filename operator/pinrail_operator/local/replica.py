@@ -1,0 +1,106 @@
+"""One replica: an engine process on 127.0.0.1, its log, and what it says of itself. I/O."""
+
+import asyncio
+import re
+import socket
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import aiohttp
+
+from pinrail_contract import endpoints, metrics
+from pinrail_contract.errors import SampleError
+from pinrail_contract.metrics import LoadSample
+
+SCRAPE_TIMEOUT = aiohttp.ClientTimeout(total=2.0)  # seconds
+_PROGRESS = re.compile(r"(?P<label>[a-z][a-z ]*?)\s+(?P<percent>\d{1,3})%")
+
+
+@dataclass(slots=True)
+class Replica:
+    """A process and its last known state."""
+
+    port: int
+    log: Path
+    process: asyncio.subprocess.Process
+    in_flight: int = 0  # requests that the endpoint has sent here and not seen the end of
+    is_ready: bool = False
+    is_ending: bool = False
+    load: LoadSample | None = None
+    loaded_at: float = 0.0  # monotonic seconds of `load`
+    generated: float = 0.0  # tokens since its start
+    digest: str = field(default="")  # of the manifest that it says it verified
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def is_alive(self) -> bool:
+        return self.process.returncode is None
+
+
+async def start(args: Sequence[str], port: int, log: Path) -> Replica:
+    """Start `pinrail serve` with these words, its output going to `log`."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as out:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "pinrail_contract", "serve", *args, stdout=out, stderr=out, start_new_session=True
+        )
+    return Replica(port, log, process)
+
+
+async def refresh(replica: Replica, session: aiohttp.ClientSession, now: float) -> None:
+    """Ask whether it is ready and what its load is; figures that do not come leave the old ones to grow stale."""
+    replica.is_ready = await _is_ready(replica, session)
+    if not replica.is_ready:
+        return
+    try:
+        async with session.get(replica.url + endpoints.METRICS, timeout=SCRAPE_TIMEOUT) as response:
+            page = await response.text()
+        replica.load, replica.loaded_at = metrics.parse(page), now
+        replica.generated = metrics.total(page, metrics.GENERATION_TOKENS)
+        replica.digest = metrics.manifest_digest(page)
+    except (aiohttp.ClientError, TimeoutError, SampleError):
+        return
+
+
+async def stop(replica: Replica, timeout: float) -> None:
+    """SIGTERM, then SIGKILL after `timeout` seconds."""
+    replica.is_ending, replica.is_ready = True, False
+    if not replica.is_alive:
+        return
+    replica.process.terminate()
+    try:
+        await asyncio.wait_for(replica.process.wait(), timeout)
+    except TimeoutError:
+        replica.process.kill()
+        await replica.process.wait()
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port: int = s.getsockname()[1]
+        return port
+
+
+def loading(replica: Replica) -> tuple[str, int]:
+    """What a starting replica is doing, and how far it is, in percent; from the last such line of its log."""
+    found = list(_PROGRESS.finditer(replica.log.read_text(errors="replace")[-4000:]))
+    return (found[-1]["label"], int(found[-1]["percent"])) if found else ("starting", 0)
+
+
+def last_words(replica: Replica, lines: int = 12) -> str:
+    """The end of its log, for a person to read."""
+    return "\n".join(replica.log.read_text(errors="replace").splitlines()[-lines:])
+
+
+async def _is_ready(replica: Replica, session: aiohttp.ClientSession) -> bool:
+    try:
+        async with session.get(replica.url + endpoints.READY, timeout=SCRAPE_TIMEOUT) as response:
+            return response.status == 200 and not replica.is_ending
+    except (aiohttp.ClientError, TimeoutError):
+        return False

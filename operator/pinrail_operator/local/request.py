@@ -1,0 +1,71 @@
+"""What `pinrail up` is asked to run: the documents read, the pin checked, the model's folder found."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pinrail_contract import documents
+from pinrail_contract.cache import cache
+from pinrail_contract.errors import ManifestError
+from pinrail_contract.fetch import fetch
+from pinrail_contract.pins import KIND as MANIFEST_KIND
+from pinrail_contract.pins import ModelManifest, Source
+from pinrail_contract.progress import ProgressBar
+
+from ..errors import SpecError
+from ..types import KIND, InferenceService
+
+
+@dataclass(frozen=True, slots=True)
+class LocalRun:
+    """One service with its pinned manifest."""
+
+    service: InferenceService
+    manifest: ModelManifest
+    document: Path  # the file that holds the manifest
+
+
+def read(path: Path) -> LocalRun:
+    """The one InferenceService of a file and the ModelManifest that it names, whose digest must be the pinned one.
+
+    Raises ManifestError or SpecError that names the field, what was seen and what is wanted.
+    """
+    found = documents.read(path)
+    services = [d for d in found if d.get("kind") == KIND]
+    if len(services) != 1:
+        raise ManifestError(str(path), f"holds {len(services)} resources of kind {KIND}, want 1")
+    service = InferenceService.from_body(services[0])
+    named = [
+        d
+        for d in found
+        if d.get("kind") == MANIFEST_KIND and (d.get("metadata") or {}).get("name") == service.model.manifest
+    ]
+    if len(named) != 1:
+        wanted = f"{path} holds {len(named)} {MANIFEST_KIND} of that name, want 1"
+        raise SpecError("spec.model.manifestRef.name", f"got {service.model.manifest!r}; {wanted}")
+    manifest = documents.manifest_of(named[0], str(path))
+    if manifest.digest != service.model.digest:
+        raise SpecError("spec.model.digest", f"got {service.model.digest}, the manifest has {manifest.digest}")
+    return LocalRun(service, manifest, path)
+
+
+def model_folder(run: LocalRun, volumes: Path) -> Path:
+    """Where the model's files are on this machine; https:// models are fetched first, into the cache.
+
+    Raises SourceError where fetching fails, ManifestError where the folder is not there.
+    """
+    source = run.manifest.source
+    if source.scheme == "https":
+        folder = cache() / "models" / run.manifest.digest.removeprefix("sha256:")
+        with ProgressBar("fetching", run.manifest.total_size) as progress:
+            fetch(run.manifest, folder, progress)
+        return folder
+    folder = _on_disk(source, volumes)
+    if not folder.is_dir():
+        raise ManifestError(
+            "spec.source.uri", f"{source.uri} is {folder} here, which is no folder; want the model there"
+        )
+    return folder
+
+
+def _on_disk(source: Source, volumes: Path) -> Path:
+    return volumes / source.location if source.scheme == "pvc" else Path("/") / source.location.lstrip("/")
