@@ -3,7 +3,7 @@
     python demo/model.py [VOLUMES]
 
 VOLUMES is the folder that stands for persistent volumes in local mode; the model becomes the folder
-`models/smollm2-135m-instruct` in it. Takes about 20 seconds once, then only checks that it is there.
+`models/smollm2-135m-instruct` in it. Takes about 20 seconds once, then only checks that it is what the example pins, and makes it anew if not.
 """
 
 import shutil
@@ -23,19 +23,17 @@ NAME = "smollm2-135m-instruct"
 EXAMPLE = ROOT / "crds" / "examples" / "smollm2.yaml"
 
 
-def make(volume: Path) -> Path:
-    """The model's folder, made if it is not there; exits with a message where that fails."""
+def make(volume: Path) -> None:
+    """Make the model's folder anew; exits with a message where that fails."""
     folder = volume / "models" / NAME
-    if folder.is_dir():
-        return folder
     print(f"making {NAME}: download 93 MB, convert, pin (about 20 seconds)", flush=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         made = Path(scratch) / NAME
         if pinrail(["import", str(gguf_file(volume.parent)), str(made)]) != 0:
             sys.exit("demo/model.py: the import failed")
+        shutil.rmtree(folder, ignore_errors=True)
         made.rename(folder)
-    return folder
 
 
 def gguf_file(cache: Path) -> Path:
@@ -64,14 +62,15 @@ def _download(folder: Path) -> Path:
 
 def main() -> int:
     volume = Path(sys.argv[1]) if len(sys.argv) > 1 else volumes()
-    folder = make(volume)
-    found = mismatches(folder, read_manifest(EXAMPLE))
+    folder, manifest = volume / "models" / NAME, read_manifest(EXAMPLE)
+    if not folder.is_dir() or mismatches(folder, manifest):
+        make(volume)
+    found = mismatches(folder, manifest)
     for mismatch in found:
         print(mismatch, file=sys.stderr)
     if found:
-        print(f"{folder}: is not what {EXAMPLE.name} pins; remove it and run again", file=sys.stderr)
+        print(f"{folder}: is not what {EXAMPLE.name} pins", file=sys.stderr)
         return 1
-    print(f"{folder}: OK")
     return 0
 
 

@@ -1,0 +1,114 @@
+# Pinrail. `make demo` and `make test` set up everything they need; `make help` lists the rest.
+#
+# What can be made again is kept outside the checkout, in $PINRAIL_CACHE (~/.cache/pinrail), by content.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+export PINRAIL_CACHE ?= $(HOME)/.cache/pinrail
+
+PYTHON ?= python3
+UV := $(PINRAIL_CACHE)/uv/$(shell sha256sum requirements/uv.txt | cut -c1-12)/bin/uv
+BIN := .venv/bin
+LOCKS := requirements/dev.txt requirements/build.txt
+CLUSTER := $(PYTHON) e2e/cluster/cluster.py
+EXAMPLE := crds/examples/smollm2.yaml
+PORT ?= 8000
+
+.PHONY: help
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+
+# ---- the two commands of the README
+
+.PHONY: demo
+demo: .venv/.ready model ## serve the pinned model here and ask it something (first time 2-4 min, then seconds)
+	@$(BIN)/pinrail up $(EXAMPLE) --port $(PORT) --ask "What is the capital of France?"
+
+.PHONY: test
+test: lint test-unit test-api e2e ## all three layers, real cluster included (cold machine about 30 min)
+
+# ---- the layers of tests
+
+.PHONY: test-fast
+test-fast: lint test-unit ## lint, types, layers, unit and property tests
+
+.PHONY: test-unit
+test-unit: .venv/.ready model
+	PINRAIL_REQUIRE_MODEL=1 $(BIN)/python -m pytest -m "not apiserver" tests
+
+.PHONY: test-api
+test-api: .venv/.ready apiserver ## the API-server layer: etcd and kube-apiserver alone
+	PINRAIL_REQUIRE_APISERVER=1 $(BIN)/python -m pytest -m apiserver tests
+
+.PHONY: e2e
+e2e: .venv/.ready model cluster images ## the real cluster, real images, the real model
+	$(CLUSTER) exec -- $(CURDIR)/$(BIN)/python -m pytest e2e; code=$$?; $(CLUSTER) down; exit $$code
+
+.PHONY: lint
+lint: .venv/.ready ## format, lint, types, layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+# ---- what they need
+
+.venv/.ready: pyproject.toml $(LOCKS) $(UV)
+	@echo "setting up .venv (torch is large: about 1 minute the first time, seconds after)"
+	@$(UV) venv --quiet --allow-existing --python $(PYTHON) .venv
+	@$(UV) pip sync --quiet --python $(BIN)/python --require-hashes $(LOCKS)
+	@$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(UV): requirements/uv.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Pinrail needs Python 3.11 or newer: make PYTHON=python3.x")'
+	@$(PYTHON) -m venv $(dir $(UV))..
+	@$(dir $(UV))pip install --quiet --require-hashes --requirement requirements/uv.txt
+	@touch $(UV)
+
+.PHONY: model
+model: .venv/.ready ## the demonstration model, pinned (about 20 s the first time)
+	@$(BIN)/python demo/model.py
+
+.PHONY: apiserver
+apiserver: ## etcd and kube-apiserver (built once: about 8 min)
+	@$(PYTHON) e2e/cluster/parts.py apiserver
+
+.PHONY: cluster
+cluster: ## start the one-node Kubernetes (its programs are built once: about 15 min)
+	@$(PYTHON) e2e/cluster/parts.py all
+	@$(CLUSTER) up
+
+.PHONY: images
+images: cluster ## build the images from images/*/Dockerfile and hand them to the cluster
+	@$(PYTHON) e2e/cluster/images.py build
+
+.PHONY: cluster-down
+cluster-down: ## stop the one-node Kubernetes
+	@$(CLUSTER) down
+
+# ---- for developers
+
+.PHONY: format
+format: .venv/.ready ## put files into the common format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+.PHONY: chart-crds
+chart-crds: ## copy crds/ into the chart
+	cp crds/*.yaml charts/pinrail/crds/
+
+COMPILE := $(UV) pip compile --quiet --generate-hashes --no-header --no-annotate --no-emit-index-url --python-version 3.11
+
+.PHONY: lock
+lock: $(UV) ## resolve all dependencies anew
+	$(COMPILE) --upgrade pyproject.toml --extra operator --extra cpu --extra tools --extra dev -o requirements/dev.txt
+	$(COMPILE) pyproject.toml --extra cpu -c requirements/dev.txt -o requirements/engine-cpu.txt
+	$(COMPILE) pyproject.toml --extra operator -c requirements/dev.txt -o requirements/operator.txt
+	echo hatchling | $(COMPILE) - -c requirements/dev.txt -o requirements/build.txt
+
+.PHONY: bench
+bench: .venv/.ready model ## the engine's speed on this machine
+	$(BIN)/pinrail bench offline --manifest $(EXAMPLE) --model-dir $(PINRAIL_CACHE)/volumes/models/smollm2-135m-instruct
