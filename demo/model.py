@@ -3,7 +3,8 @@
     python demo/model.py [VOLUMES]
 
 VOLUMES is the folder that stands for persistent volumes in local mode; the model becomes the folder
-`models/smollm2-135m-instruct` in it. Takes about 20 seconds once, then only checks that it is what the example pins, and makes it anew if not.
+`models/smollm2-135m-instruct` in it. Takes about 20 seconds once, then only checks that it is what the example pins;
+where it is not, it is made anew.
 """
 
 import shutil
