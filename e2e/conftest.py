@@ -60,9 +60,9 @@ def operator(cluster: None, images: dict[str, str]) -> Iterator[None]:
     _namespace(SYSTEM)
     kubectl("apply", "--server-side", "-f", "-", stdin=rendered)
     kubectl("wait", "--for=condition=Established", "crd", "inferenceservices.pinrail.dev", "modelmanifests.pinrail.dev")
-    kubectl("rollout", "status", "-n", SYSTEM, "deployment/pinrail", "--timeout=180s")
+    kubectl("rollout", "status", "-n", SYSTEM, "deployment/pinrail-operator", "--timeout=180s")
     yield
-    sys.stderr.write(kubectl("logs", "-n", SYSTEM, "deployment/pinrail", "--tail=60", check=False))
+    sys.stderr.write(kubectl("logs", "-n", SYSTEM, "deployment/pinrail-operator", "--tail=60", check=False))
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,9 @@ ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "crds" / "examples" / "smollm2.yaml"
 MANIFEST, SERVICE = yaml.safe_load_all(EXAMPLE.read_text())
 GROUP, VERSION = "pinrail.dev", "v1alpha1"
+SMALL = {"requests": {"cpu": "200m", "memory": "1Gi"}, "limits": {"memory": "3Gi"}}  # two fit a node of two cores
 T = TypeVar("T")
-SLOW = 300.0  # seconds; only waited for in full when a test fails
+SLOW = 180.0  # seconds; only waited for in full when a test fails
 
 
 def kubectl(*words: str, stdin: str = "", check: bool = True) -> str:
@@ -121,6 +122,7 @@ def service_document(name: str, **spec: Any) -> dict[str, Any]:
     """The example's service under another name, with fields of its spec replaced; None removes one."""
     document: dict[str, Any] = copy.deepcopy(SERVICE)
     document["metadata"]["name"] = name
+    document["spec"]["resources"] = SMALL
     for key, value in spec.items():
         document["spec"].pop(key, None)
         if value is not None:

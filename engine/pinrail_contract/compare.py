@@ -25,6 +25,7 @@ class Entry:
     size: int = 0  # bytes
     sha256: str = ""  # empty where the size already differs, or the file was not read
     fault: Fault | None = None  # SYMLINK, SPECIAL or UNREADABLE: its content was not looked at
+    reason: str = ""  # the system's words, with UNREADABLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,8 @@ def _compare_one(name: str, pin: FilePin | None, entry: Entry | None) -> Mismatc
     if pin is None:
         return Mismatch(name, Fault.EXTRA, "in the folder, not named by the manifest")
     if entry.fault is not None:
-        return Mismatch(name, entry.fault, "want a regular file that can be read")
+        seen = f"{entry.reason}, " if entry.reason else ""
+        return Mismatch(name, entry.fault, f"{seen}want a regular file that can be read")
     if entry.size != pin.size:
         fault = Fault.TRUNCATED if entry.size < pin.size else Fault.LONGER
         return Mismatch(name, fault, f"has {entry.size} bytes, want {pin.size}")

@@ -26,8 +26,8 @@ def no_progress(_: int) -> None:
 
 
 @contextmanager
-def open_folder(folder: Path) -> Iterator[dict[str, int | Fault]]:
-    """Every name in `folder` with an open read-only descriptor, or the reason why there is none.
+def open_folder(folder: Path) -> Iterator[dict[str, int | Entry]]:
+    """Every name in `folder` with an open read-only descriptor, or an entry that says why there is none.
 
     Raises ModelError where `folder` is not a folder that can be listed.
     """
@@ -35,7 +35,7 @@ def open_folder(folder: Path) -> Iterator[dict[str, int | Fault]]:
         names = sorted(os.listdir(folder))
     except OSError as e:
         raise ModelError(f"{folder}: {e.strerror}, want a folder of model files") from e
-    opened: dict[str, int | Fault] = {}
+    opened: dict[str, int | Entry] = {}
     try:
         for name in names:
             opened[name] = _open_regular(folder / name)
@@ -76,29 +76,29 @@ def sha256_hex(handle: int, progress: Progress = no_progress) -> str:
     return digest.hexdigest()
 
 
-def _open_regular(path: Path) -> int | Fault:
+def _open_regular(path: Path) -> int | Entry:
     try:
         seen = path.lstat()
         if stat.S_ISLNK(seen.st_mode):
-            return Fault.SYMLINK
+            return Entry(fault=Fault.SYMLINK)
         if not stat.S_ISREG(seen.st_mode):
-            return Fault.SPECIAL
+            return Entry(fault=Fault.SPECIAL)
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return Fault.UNREADABLE
+    except OSError as e:
+        return Entry(fault=Fault.UNREADABLE, reason=e.strerror or "")
     if not stat.S_ISREG(os.fstat(handle).st_mode):  # swapped between the look and the open
         os.close(handle)
-        return Fault.SPECIAL
+        return Entry(fault=Fault.SPECIAL)
     return handle
 
 
-def _entry(handle: int | Fault, manifest: ModelManifest, name: str, progress: Progress) -> Entry:
-    if isinstance(handle, Fault):
-        return Entry(fault=handle)
+def _entry(handle: int | Entry, manifest: ModelManifest, name: str, progress: Progress) -> Entry:
+    if isinstance(handle, Entry):
+        return handle
     size = os.fstat(handle).st_size
     if size not in [f.size for f in manifest.files if f.path == name]:
         return Entry(size=size)  # already told apart, or extra: not worth reading
     try:
         return Entry(size=size, sha256=sha256_hex(handle, progress))
-    except OSError:
-        return Entry(fault=Fault.UNREADABLE)
+    except OSError as e:
+        return Entry(fault=Fault.UNREADABLE, reason=e.strerror or "")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .canonical import loads_strict
 from .command import Command
-from .compare import Fault
+from .compare import Entry
 from .errors import ModelError
 from .folder import Progress, open_folder, sha256_hex
 from .pins import Architecture, FilePin, ModelManifest, Role, Source, role_of
@@ -34,8 +34,8 @@ def pin_folder(folder: Path, source: Source, progress: Progress) -> ModelManifes
     return ModelManifest.of(files, architecture, source)
 
 
-def _refuse_unservable(folder: Path, opened: dict[str, int | Fault]) -> None:
-    wrong = [f"{name} ({handle})" for name, handle in opened.items() if isinstance(handle, Fault)]
+def _refuse_unservable(folder: Path, opened: dict[str, int | Entry]) -> None:
+    wrong = [f"{name} ({handle.fault})" for name, handle in opened.items() if isinstance(handle, Entry)]
     wrong += [f"{name} (not a kind of file that is served)" for name in opened if role_of(name) is None]
     if wrong:
         raise ModelError(f"{folder}: cannot pin {', '.join(sorted(set(wrong)))}; want a folder of model files alone")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pinrail_contract.compare import Fault, compare
+from pinrail_contract.compare import Entry, Fault, compare
 from pinrail_contract.errors import ModelError
 from pinrail_contract.folder import mismatches, sha256_hex, verified
 from pinrail_contract.pins import ModelManifest
@@ -101,3 +101,9 @@ def test_a_folder_that_is_not_there_is_one_clear_error(tmp_path: Path, manifest:
 
 def test_an_empty_folder_lacks_every_file(manifest: ModelManifest) -> None:
     assert {m.fault for m in compare(manifest, {})} == {Fault.MISSING}
+
+
+def test_a_file_that_cannot_be_read_says_why(manifest: ModelManifest) -> None:
+    entries = {"config.json": Entry(fault=Fault.UNREADABLE, reason="Permission denied")}
+    (found,) = [m for m in compare(manifest, entries) if m.path == "config.json"]
+    assert str(found) == "config.json: unreadable: Permission denied, want a regular file that can be read"

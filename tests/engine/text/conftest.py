@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-CORPUS = ["Hello, world! The quick brown fox jumps over the lazy dog.", "Grüße, 世界 🙂 naïve café – ok"] * 4
+CORPUS = ["Hello, world! The quick brown fox jumps over the lazy dog.", "Grüße, 世界 🙂 naïve café… ok"] * 4
 CHATML = (
     "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>' + '\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"

@@ -3,6 +3,7 @@
 from datetime import datetime
 
 import pytest
+
 from pinrail_engine.text import chat
 from pinrail_engine.text.chat import ChatTemplate
 from pinrail_engine.text.errors import PromptError, TokenizerError

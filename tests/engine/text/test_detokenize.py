@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
 from pinrail_engine.text.decoder import piece_format
 from pinrail_engine.text.detokenize import Detokenizer
 from pinrail_engine.text.errors import TokenizerError
 from pinrail_engine.text.pipeline import TextPipeline
-from tokenizers import Tokenizer
 
 IDS = st.lists(st.integers(0, 340), max_size=60)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)

@@ -1,6 +1,7 @@
 """Events to pieces: no text is lost at the end, and the end is named right. The rows are `Output.push`'s table."""
 
 import pytest
+
 from pinrail_engine.core.types import FinishReason, TokenEvent
 from pinrail_engine.text.detokenize import Detokenizer
 from pinrail_engine.text.output import End, Output, Piece

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
 from pinrail_engine.text.errors import PromptError, TokenizerError
 from pinrail_engine.text.files import SamplingDefaults
 from pinrail_engine.text.pipeline import TextPipeline
-from tokenizers import Tokenizer
 
 HI = [{"role": "user", "content": "hi"}]
 Make = Callable[..., dict[str, bytes]]
@@ -39,6 +40,13 @@ def test_a_list_of_templates_has_a_default(files: dict[str, bytes]) -> None:
     named = [{"name": "rag", "template": "rag"}, {"name": "default", "template": "plain"}]
     files["tokenizer_config.json"] = json.dumps({"chat_template": named}).encode()
     assert TextPipeline.from_files(files.get).render(HI) == "plain"
+
+
+def test_a_template_sees_special_tokens_and_no_other_setting(files: dict[str, bytes]) -> None:
+    files["special_tokens_map.json"] = b'{"bos_token": {"content": "<s>"}, "eos_token": "old"}'
+    files["tokenizer_config.json"] = b'{"eos_token": "</s>", "tokenizer_class": "X", "pad_token": null}'
+    files["chat_template.jinja"] = b"{{ bos_token }}{{ eos_token }}{{ tokenizer_class }}{{ pad_token }}"
+    assert TextPipeline.from_files(files.get).render(HI) == "<s></s>"
 
 
 def test_the_clock_is_passed_in(files: dict[str, bytes]) -> None:

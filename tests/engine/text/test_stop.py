@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from pinrail_engine.text.stop import StopMatcher
 
 LETTERS = st.text("ab", max_size=30)
