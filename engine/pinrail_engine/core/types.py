@@ -65,7 +65,7 @@ class Engine(Protocol):
 
     @property
     def state(self) -> str:
-        """`loading`, `ready`, `draining` or `failed`."""
+        """`loading`, `ready`, `draining` or `failed`; `failed` is final, and the process should end."""
 
     def is_healthy(self) -> bool:
         """False when there is work and no step has ended for too long, or the thread is dead."""
@@ -79,3 +79,7 @@ class Engine(Protocol):
 
     def metrics_page(self) -> bytes:
         """The /metrics body, Prometheus text format."""
+
+    def drain(self, timeout: float) -> None:
+        """Refuse newcomers, let what is queued and running end for `timeout` seconds, then end the rest with ABORT,
+        which their sinks are told. Blocks until all have ended; thread-safe."""

@@ -1,0 +1,41 @@
+"""What the inside of the engine raises on purpose.
+
+PinrailError (of the contract)
+└── EngineError
+    ├── ConfigError    config.json describes a network that this engine does not compute
+    ├── WeightsError   the weight files do not hold the tensors that config.json asks for
+    └── LaunchError    the flags do not fit the model or the machine
+"""
+
+from pinrail_contract.errors import PinrailError
+
+
+class EngineError(PinrailError):
+    """Base of the errors above; anything else that escapes is a bug."""
+
+
+class ConfigError(EngineError):
+    """A field of config.json cannot be honoured.
+
+    Args:
+        field: Key inside config.json, e.g. "rope_parameters.rope_type".
+        seen: The value found there.
+        wanted: What would be right, in words.
+    """
+
+    def __init__(self, field: str, seen: object, wanted: str) -> None:
+        shown = repr(seen)
+        super().__init__(f"config.json: {field}: got {shown if len(shown) < 200 else shown[:200] + '…'}, want {wanted}")
+        self.field = field
+
+
+class WeightsError(EngineError):
+    """The message names every tensor, or the file, and what is wrong with it."""
+
+
+class LaunchError(EngineError):
+    """A flag, what it was, and what would be right."""
+
+    def __init__(self, flag: str, seen: object, wanted: str) -> None:
+        super().__init__(f"{flag}: got {seen}, want {wanted}")
+        self.flag = flag

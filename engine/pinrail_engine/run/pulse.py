@@ -1,0 +1,48 @@
+"""Is the engine alive, and how fast do places in its queue come free? Pure: times are arguments.
+
+All times are seconds on one monotonic clock.
+"""
+
+import math
+from dataclasses import dataclass
+
+_GRACE = 30.0  # seconds that a step may take at least
+_PATIENCE = 20.0  # times the usual step that one may take
+_WEIGHT = 0.1  # of the newest sample in a moving average
+_LONGEST_RETRY = 60  # seconds
+
+
+@dataclass(slots=True)
+class Pulse:
+    progress_at: float  # when a step last ended, or work came to an idle engine
+    departure_at: float  # when a request last ended, or work came to an idle engine
+    step_seconds: float | None = None  # moving average
+    departure_seconds: float | None = None  # moving average, between two ends of requests
+
+    def woke(self, now: float) -> None:
+        """Work came to an idle engine."""
+        self.progress_at = self.departure_at = now
+
+    def step_ended(self, now: float, seconds: float) -> None:
+        self.progress_at = now
+        self.step_seconds = _average(self.step_seconds, seconds)
+
+    def request_ended(self, now: float) -> None:
+        self.departure_seconds = _average(self.departure_seconds, now - self.departure_at)
+        self.departure_at = now
+
+    def is_late(self, now: float) -> bool:
+        """A busy engine has made no step for longer than any step should take."""
+        return now - self.progress_at > max(_GRACE, _PATIENCE * (self.step_seconds or 0.0))
+
+    def retry_after(self, queued: int, now: float) -> int:
+        """Seconds, 1 to 60, until half of a full queue should have gone: there is room again, and the engine not idle.
+
+        Before any request has ended, the time that the first has taken so far stands for the average.
+        """
+        each = now - self.departure_at if self.departure_seconds is None else self.departure_seconds
+        return max(1, min(_LONGEST_RETRY, math.ceil(each * queued / 2)))
+
+
+def _average(old: float | None, new: float) -> float:
+    return new if old is None else old + _WEIGHT * (new - old)

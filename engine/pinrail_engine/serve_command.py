@@ -1,0 +1,96 @@
+"""`pinrail serve`: check the pins, then serve the model over HTTP until told to stop.
+
+Nothing is served before the manifest and every file are what was pinned; the port opens while the weights load.
+"""
+
+import logging
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pinrail_contract.command import Command
+from pinrail_contract.documents import read_manifest
+from pinrail_contract.errors import ModelError, PinrailError
+from pinrail_contract.launch import LaunchSpec
+from pinrail_contract.pins import ModelManifest
+from pinrail_contract.progress import ProgressBar
+from pinrail_contract.termination import ExitCode, Reason, Termination, write
+
+if TYPE_CHECKING:
+    from .run.loop import EngineLoop
+    from .weights.verify import VerifiedModel
+
+
+def _run(argv: list[str]) -> int:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    try:
+        spec = LaunchSpec.parse(argv)
+    except ValueError as e:
+        print(f"pinrail serve: {e}", file=sys.stderr)
+        return ExitCode.USAGE
+    try:
+        return _serve_pinned(spec)
+    except ModelError as e:
+        return _end(ExitCode.MODEL_MISMATCH, Reason.MODEL_MISMATCH, str(e))
+    except PinrailError as e:
+        return _end(ExitCode.FAILED, Reason.FAILED, str(e))
+
+
+def _serve_pinned(spec: LaunchSpec) -> int:
+    manifest = read_manifest(Path(spec.manifest))
+    if spec.digest and manifest.digest != spec.digest:
+        message = f"{spec.manifest}: has digest {manifest.digest}, want {spec.digest}"
+        return _end(ExitCode.MANIFEST_MISMATCH, Reason.MANIFEST_MISMATCH, message)
+    with ExitStack() as files:
+        began = time.monotonic()
+        model = _verify(spec, manifest, files)
+        verified = time.monotonic()
+        engine = _assemble(spec, model)
+        engine.metrics.started("verify", verified - began)
+        engine.metrics.started("import", time.monotonic() - verified)
+        return _serve(spec, model, engine)
+
+
+def _verify(spec: LaunchSpec, manifest: ModelManifest, files: ExitStack) -> "VerifiedModel":
+    from .weights.verify import open_verified
+
+    with ProgressBar("hashing", manifest.total_size) as progress:
+        return files.enter_context(open_verified(Path(spec.model_dir), manifest, spec.verification, progress))
+
+
+def _assemble(spec: LaunchSpec, model: "VerifiedModel") -> "EngineLoop":
+    from .run.start import engine_for
+
+    return engine_for(spec, model)
+
+
+def _serve(spec: LaunchSpec, model: "VerifiedModel", engine: "EngineLoop") -> int:
+    from .api.server import ServerInfo, serve
+    from .text.pipeline import TextPipeline
+
+    text = TextPipeline.from_files(model.read)
+    info = ServerInfo(
+        model_name=spec.served_model_name,
+        manifest_digest=model.digest,
+        verification=model.verdict,
+        mismatches=tuple(str(m) for m in model.mismatches),
+        created=int(time.time()),
+    )
+    engine.start()
+    code = serve(engine, text, spec, info)
+    engine.stop()
+    if engine.failure is not None:
+        return _end(ExitCode.FAILED, Reason.FAILED, f"{type(engine.failure).__name__}: {engine.failure}")
+    return code
+
+
+def _end(code: int, reason: Reason, message: str) -> int:
+    """Say why on stderr and where the kubelet looks."""
+    print(f"pinrail serve: {message}", file=sys.stderr)
+    write(Termination(reason, message))
+    return code
+
+
+command = Command("check the pins, then serve a model over HTTP", _run)

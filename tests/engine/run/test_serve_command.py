@@ -1,0 +1,131 @@
+"""`pinrail serve`: what it refuses before anything is loaded, with which exit code; then one real service."""
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from pinrail_contract.canonical import sha256_of
+from pinrail_contract.pins import Architecture, FilePin, ModelManifest, Role, Source
+from pinrail_contract.render import manifest_yaml
+from pinrail_contract.termination import ExitCode
+from pinrail_engine.serve_command import command
+
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 8,
+    "intermediate_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 1,
+    "vocab_size": 10,
+    "max_position_embeddings": 32,
+}
+
+
+@pytest.fixture
+def pinned(tmp_path: Path) -> tuple[Path, Path, str]:
+    """A folder, its manifest file and digest; nothing in it can be served."""
+    return write_model(tmp_path, CONFIG)
+
+
+def write_model(tmp_path: Path, config: dict[str, object]) -> tuple[Path, Path, str]:
+    folder, file = tmp_path / "model", tmp_path / "manifest.yaml"
+    folder.mkdir()
+    contents = {"config.json": json.dumps(config).encode(), "model.safetensors": b"w", "tokenizer.json": b"{}"}
+    roles = {"config.json": Role.CONFIG, "model.safetensors": Role.WEIGHTS, "tokenizer.json": Role.TOKENIZER}
+    pins = []
+    for name, data in contents.items():
+        (folder / name).write_bytes(data)
+        pins.append(FilePin(name, len(data), sha256_of(data).removeprefix("sha256:"), roles[name]))
+    manifest = ModelManifest.of(pins, Architecture.from_config(CONFIG), Source("file:///model"))
+    file.write_text(manifest_yaml("m", manifest))
+    return folder, file, manifest.digest
+
+
+def serve(folder: Path, manifest: Path, *more: str) -> int:
+    return command.run([f"--model-dir={folder}", f"--manifest={manifest}", *more])
+
+
+def test_another_manifest_than_the_pinned_one(
+    pinned: tuple[Path, Path, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, manifest, digest = pinned
+    assert serve(folder, manifest, "--digest=sha256:0") == ExitCode.MANIFEST_MISMATCH
+    assert f"has digest {digest}, want sha256:0" in capsys.readouterr().err
+
+
+def test_another_file_than_the_pinned_one(pinned: tuple[Path, Path, str], capsys: pytest.CaptureFixture[str]) -> None:
+    folder, manifest, digest = pinned
+    (folder / "tokenizer.json").write_bytes(b"[]")
+    assert serve(folder, manifest, f"--digest={digest}") == ExitCode.MODEL_MISMATCH
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert f"1 file differs from manifest {digest}: tokenizer.json: changed" in error
+
+
+def test_a_network_that_is_not_computed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, manifest, _ = write_model(tmp_path, CONFIG | {"hidden_act": "gelu"})
+    assert serve(folder, manifest) == ExitCode.FAILED
+    assert "config.json: hidden_act: got 'gelu', want 'silu'" in capsys.readouterr().err
+
+
+def test_another_shape_than_the_manifest_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, manifest, _ = write_model(tmp_path, CONFIG | {"num_hidden_layers": 2})
+    assert serve(folder, manifest) == ExitCode.MODEL_MISMATCH
+    assert "layers is 2, want 1" in capsys.readouterr().err
+
+
+def test_a_flag_out_of_bounds(pinned: tuple[Path, Path, str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert serve(*pinned[:2], "--port=0") == ExitCode.USAGE
+    assert "--port: got 0, want 1 to 65535" in capsys.readouterr().err
+
+
+@pytest.mark.model
+def test_the_real_model_over_http(real_model: tuple[Path, ModelManifest], tmp_path: Path) -> None:
+    folder, manifest = real_model
+    words = [f"--model-dir={folder}", f"--manifest={folder.with_suffix('.yaml')}", f"--digest={manifest.digest}"]
+    log, port = tmp_path / "log", free_port()
+    with log.open("w") as stderr:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pinrail_contract", "serve", *words, f"--port={port}", "--max-model-len=256"],
+            stderr=stderr,
+        )
+    try:
+        wait_until_ready(f"http://127.0.0.1:{port}", process, log)
+        body = {"model": "model", "prompt": "The capital of France is", "max_tokens": 4, "temperature": 0}
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{port}/v1/completions", json.dumps(body).encode(), {"content-type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=60) as response:
+            assert "Paris" in json.load(response)["choices"][0]["text"]
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as response:
+            assert re.search(r'request_success_total{.*finished_reason="length".*} 1\.0', response.read().decode())
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == ExitCode.OK
+    finally:
+        process.kill()
+        process.wait()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def wait_until_ready(url: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    ends = time.monotonic() + 120
+    while time.monotonic() < ends and process.poll() is None:
+        try:
+            with urllib.request.urlopen(f"{url}/ready", timeout=5):
+                return
+        except (urllib.error.URLError, ConnectionError):
+            time.sleep(0.1)  # another process: there is nothing to wait on but time
+    pytest.fail(log.read_text())

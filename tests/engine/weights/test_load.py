@@ -1,0 +1,103 @@
+"""Names and shapes against config.json, shards, fusing, dtypes."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from pinrail_engine.errors import WeightsError
+from pinrail_engine.model import weight_names
+from pinrail_engine.model.arch import Arch
+from pinrail_engine.model.decoder import Weights
+from pinrail_engine.weights.load import load
+
+ARCH = Arch(
+    hidden=8,
+    intermediate=12,
+    layers=2,
+    heads=4,
+    kv_heads=2,
+    head_dim=2,
+    vocab=10,
+    max_position=32,
+    eps=1e-5,
+    rope_theta=1e4,
+    tied=True,
+)
+
+
+@pytest.fixture
+def tensors() -> dict[str, Tensor]:
+    return {name: torch.randn(shape).bfloat16() for name, shape in weight_names.expected(ARCH).items()}
+
+
+@contextmanager
+def saved(folder: Path, **files: dict[str, Tensor]) -> Iterator[dict[str, int]]:
+    handles = {}
+    for name, content in files.items():
+        save_file(content, folder / name)
+        handles[name] = os.open(folder / name, os.O_RDONLY)
+    yield handles
+    for handle in handles.values():
+        os.close(handle)
+
+
+def loaded(files: dict[str, int], dtype: torch.dtype = torch.float32) -> Weights:
+    return load(files, ARCH, dtype, torch.device("cpu"))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_matrices_are_fused_and_converted(tmp_path: Path, tensors: dict[str, Tensor], dtype: torch.dtype) -> None:
+    with saved(tmp_path, w=tensors) as files:
+        weights = loaded(files, dtype)
+    prefix = weight_names.layer_prefix(1)
+    parts = [tensors[f"{prefix}self_attn.{part}_proj.weight"].to(dtype) for part in "qkv"]
+    assert torch.equal(weights.layers[1].qkv, torch.cat(parts))
+    assert weights.layers[1].gate_up.shape == (24, 8)
+    assert weights.head is weights.embed
+    assert weights.norm.dtype == dtype
+
+
+def test_a_file_written_over_after_loading_changes_nothing(tmp_path: Path, tensors: dict[str, Tensor]) -> None:
+    with saved(tmp_path, w=tensors) as files:
+        weights = loaded(files, torch.bfloat16)
+        with open(tmp_path / "w", "r+b") as f:
+            f.write(bytes(os.path.getsize(tmp_path / "w")))
+    assert torch.equal(weights.embed, tensors[weight_names.EMBED])
+
+
+def test_shards_are_read_together(tmp_path: Path, tensors: dict[str, Tensor]) -> None:
+    names = sorted(tensors)
+    first, second = ({n: tensors[n] for n in part} for part in (names[:7], names[7:]))
+    with saved(tmp_path, a=first, b=second) as files:
+        assert torch.equal(loaded(files).embed, tensors[weight_names.EMBED].float())
+
+
+def test_a_second_copy_of_a_tied_head_is_left_unread(tmp_path: Path, tensors: dict[str, Tensor]) -> None:
+    with saved(tmp_path, w=tensors | {weight_names.HEAD: torch.zeros(10, 8)}) as files:
+        assert torch.equal(loaded(files).head, tensors[weight_names.EMBED].float())
+
+
+def test_every_difference_is_named(tmp_path: Path, tensors: dict[str, Tensor]) -> None:
+    del tensors["model.norm.weight"]
+    tensors["model.layers.0.mlp.down_proj.weight"] = torch.zeros(12, 8)
+    tensors["model.layers.2.mlp.down_proj.weight"] = torch.zeros(8, 12)
+    with saved(tmp_path, w=tensors) as files, pytest.raises(WeightsError) as caught:
+        loaded(files)
+    assert str(caught.value) == (
+        "weights: 3 tensors differ from config.json: "
+        "model.layers.0.mlp.down_proj.weight has shape [12, 8], want [8, 12]; "
+        "model.layers.2.mlp.down_proj.weight is not a tensor of this network, want none such; "
+        "model.norm.weight is missing, want shape [8]"
+    )
+
+
+def test_a_tensor_in_two_files_is_refused(tmp_path: Path, tensors: dict[str, Tensor]) -> None:
+    again = {"model.norm.weight": tensors["model.norm.weight"]}
+    with saved(tmp_path, a=tensors, b=again) as files, pytest.raises(WeightsError, match="stands in two files"):
+        loaded(files)
