@@ -52,17 +52,22 @@ def _ask_on(client: openai.OpenAI, stop: threading.Event) -> None:
 
 
 def test_it_follows_the_load_up_and_down(service: Service, load: threading.Event) -> None:
-    scaled = wait_for("a decision for 2", lambda: service.status() if _desired(service) == 2 else None)
-    assert scaled["scaling"]["reason"] in ("SlotDemand", "CacheDemand", "AtMaximum", "Steady"), scaled["scaling"]
-    assert any(e.reason in ("SlotDemand", "CacheDemand", "ScaledUp") for e in service.events()), [
-        (e.reason, e.message) for e in service.events()
-    ]
+    up = scaled(service, "from 1 to 2 replicas")
+    assert "request slots need 2 replicas" in up, up
     wait_for("2 ready replicas", lambda: service.status().get("readyReplicas") == 2, show=service.describe)
+    assert service.status()["scaling"]["desiredReplicas"] == 2
     load.set()
+    down = scaled(service, "from 2 to 1 replicas")
+    assert "would fit 1 replicas" in down, down
     wait_for("1 replica again", lambda: service.status().get("replicas") == 1, show=service.describe)
-    assert _desired(service) == 1
+    assert service.status()["scaling"]["desiredReplicas"] == 1
     assert "Paris" in service.ask("What is the capital of France?")
 
 
-def _desired(service: Service) -> int:
-    return int(service.status().get("scaling", {}).get("desired", 0))
+def scaled(service: Service, change: str) -> str:
+    """The message of the event that tells of the change, and why."""
+    return wait_for(
+        f"the event Scaled, {change}",
+        lambda: next((e.message for e in service.events() if e.reason == "Scaled" and change in e.message), None),
+        show=service.describe,
+    )

@@ -1,5 +1,6 @@
 """The tokenizer inside a GGUF file as tokenizer.json and its companions."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
 
 _CONTROL = 3  # token type: special, never produced by text
 
-_PRE_TOKENIZERS = {  # tokenizer.ggml.pre -> how text is cut before byte-pair merges
+_PRE_TOKENIZERS: dict[str, Callable[[], Any]] = {  # tokenizer.ggml.pre -> how text is cut before byte-pair merges
     "gpt-2": lambda: pre_tokenizers.ByteLevel(add_prefix_space=False),
     "smollm": lambda: pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]

@@ -1,0 +1,128 @@
+"""The Kubernetes API as JSON over HTTP: one call, and its failures as ours. I/O.
+
+The official client brings authentication, certificates and connections; objects stay the JSON that they are.
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import urllib3
+from kubernetes import client, config
+
+from .errors import Conflict, Refused, Unavailable
+
+APPLY = "application/apply-patch+yaml"
+JSON = "application/json"
+TIMEOUT = 15.0  # seconds for one request
+CONCURRENCY = 16  # requests at once
+
+Body = Mapping[str, Any]
+
+
+def connect() -> client.ApiClient:
+    """A client for the cluster that this runs in, or for the one that KUBECONFIG names."""
+    try:
+        try:
+            config.load_incluster_config()  # type: ignore[no-untyped-call]
+        except config.ConfigException:
+            config.load_kube_config()  # type: ignore[no-untyped-call]
+    except config.ConfigException as e:
+        raise Unavailable(f"a Kubernetes cluster ({e})") from e
+    configuration = client.Configuration.get_default_copy()
+    configuration.connection_pool_maxsize = CONCURRENCY + 1  # and one for the Lease
+    configuration.retries = False  # the queue retries, with back-off
+    return client.ApiClient(configuration)
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """Requests, a bounded number at once, each in a thread."""
+
+    http: client.ApiClient
+    _threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(CONCURRENCY, "api"))
+    """Of its own, so that a renewal of the Lease never waits behind reconciles."""
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self.http.close()  # type: ignore[no-untyped-call]
+
+    async def get(self, path: str, **query: str) -> Body | None:
+        """The object or list, or None where there is none."""
+        return await self._call("GET", path, query, None, JSON)
+
+    async def apply(self, path: str, body: Body, manager: str) -> None:
+        """Server-side apply: `manager` takes every field of `body`, and gives up those that it no longer names."""
+        query = {"fieldManager": manager, "force": "true"}
+        await self._call("PATCH", path, query, body, APPLY)
+
+    async def replace(self, path: str, body: Body) -> None:
+        """Raises Conflict unless `body` holds the newest resourceVersion."""
+        await self._call("PUT", path, {}, body, JSON)
+
+    async def create(self, path: str, body: Body) -> None:
+        """Raises Conflict where it exists."""
+        await self._call("POST", path, {}, body, JSON)
+
+    async def delete(self, path: str) -> None:
+        """What is gone already is as good as deleted."""
+        await self._call("DELETE", path, {}, None, JSON)
+
+    async def _call(
+        self, method: str, path: str, query: Mapping[str, str], body: Body | None, content_type: str
+    ) -> Body | None:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, self._request, method, path, query, body, content_type)
+
+    def _request(
+        self, method: str, path: str, query: Mapping[str, str], body: Body | None, content_type: str
+    ) -> Body | None:
+        parts = self.http.param_serialize(
+            method,
+            path,
+            query_params=list(query.items()),
+            header_params={"Content-Type": content_type, "Accept": JSON},
+            auth_settings=["BearerToken"],
+        )
+        data = None if body is None else json.dumps(body)
+        payload: Any = body if content_type == JSON else data
+        try:
+            answer: Any = self.http.call_api(*parts[:3], payload, _request_timeout=TIMEOUT)
+            return _result(method, path, answer.status, answer.read(), answer.getheader("Retry-After"))
+        except (client.ApiException, urllib3.exceptions.HTTPError, OSError) as e:
+            raise Unavailable(f"the Kubernetes API ({type(e).__name__}: {e})") from e
+
+
+def _result(method: str, path: str, status: int, data: bytes, retry_after: str | None) -> Body | None:
+    """The answer's object; failures become errors.
+
+    | status             | result                          |
+    |--------------------|---------------------------------|
+    | 2xx                | the object                      |
+    | 404, GET or DELETE | None                            |
+    | 409                | Conflict                        |
+    | 429, 5xx, 401      | Unavailable, after Retry-After  |
+    | other              | Refused, in the server's words  |
+    """
+    if 200 <= status < 300:
+        answer: Body = json.loads(data)
+        return answer
+    if status == 404 and method in ("GET", "DELETE"):
+        return None
+    message = _message(data) or f"status {status}"
+    if status == 409:
+        raise Conflict(f"{method} {path}: {message}")
+    if status in (401, 429) or status >= 500:
+        wait = float(retry_after) if retry_after and retry_after.isdigit() else 5.0
+        raise Unavailable(f"the Kubernetes API ({status} for {method} {path}: {message})", retry_after=wait)
+    raise Refused(f"the API server refuses {path.rpartition('/')[2]}: {message}")
+
+
+def _message(data: bytes) -> str:
+    try:
+        return str(json.loads(data)["message"])
+    except (ValueError, KeyError, TypeError):
+        return data[:200].decode(errors="replace")

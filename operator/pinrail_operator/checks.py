@@ -1,0 +1,148 @@
+"""What keeps a service from being brought to its spec: an ordered list of pure checks.
+
+A blocked service never starts a pod. One that already serves goes on serving its old pin: nothing of it is touched.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pinrail_contract.launch import Verification
+
+from .observed import Observed, Ref
+from .types import InferenceService, is_pinned
+
+
+class Blocked(StrEnum):
+    """Why; the reason of the conditions Stalled and Ready."""
+
+    MANIFEST_MISSING = "ManifestMissing"
+    MANIFEST_INVALID = "ManifestInvalid"
+    DIGEST_MISMATCH = "DigestMismatch"
+    SOURCE_UNSUPPORTED = "SourceUnsupported"
+    IMAGE_MISSING = "EngineImageMissing"
+    IMAGE_NOT_PINNED = "EngineImageNotPinned"
+    NAME_TAKEN = "NameTaken"
+    REFUSED = "Refused"
+    INVALID_SPEC = "InvalidSpec"
+
+
+MODEL_REASONS = frozenset({Blocked.MANIFEST_MISSING, Blocked.MANIFEST_INVALID, Blocked.DIGEST_MISMATCH})
+"""Those that say that the model is not the one that was pinned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocker:
+    reason: Blocked
+    message: str  # what was seen, and the next step
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    service: InferenceService
+    observed: Observed
+    image: str
+
+
+def first_blocker(service: InferenceService, observed: Observed, image: str) -> Blocker | None:
+    """The first check that fails, or None.
+
+    | check                                             | reason              |
+    |---------------------------------------------------|---------------------|
+    | the ModelManifest exists                          | ManifestMissing     |
+    | it can be read                                    | ManifestInvalid     |
+    | its digest is the pinned one                      | DigestMismatch      |
+    | pods can reach its source                         | SourceUnsupported   |
+    | an engine image is known                          | EngineImageMissing  |
+    | the image is named by digest, where that is asked | EngineImageNotPinned |
+    | nobody else has objects of our names              | NameTaken           |
+
+    Args:
+        service: What is asked for.
+        observed: What there is.
+        image: The engine's image: the service's own, or the operator's default; empty where neither is set.
+    """
+    case = _Case(service, observed, image)
+    for check in _CHECKS:
+        blocker = check(case)
+        if blocker is not None:
+            return blocker
+    return None
+
+
+def _manifest_exists(case: _Case) -> Blocker | None:
+    if case.observed.manifest is not None or case.observed.manifest_problem:
+        return None
+    name = case.service.model.manifest
+    step = f"apply it: `pinrail pin FOLDER --name {name}` writes it"
+    return Blocker(
+        Blocked.MANIFEST_MISSING,
+        f"ModelManifest {name} does not exist in namespace {case.service.key.namespace}; {step}",
+    )
+
+
+def _manifest_is_valid(case: _Case) -> Blocker | None:
+    if not case.observed.manifest_problem:
+        return None
+    seen = f"ModelManifest {case.service.model.manifest} cannot be read: {case.observed.manifest_problem}"
+    return Blocker(Blocked.MANIFEST_INVALID, f"{seen}; create another one with `pinrail pin`, and name it")
+
+
+def _digest_is_pinned(case: _Case) -> Blocker | None:
+    if case.observed.manifest is None or case.observed.manifest.digest == case.service.model.digest:
+        return None
+    seen = f"spec.model.digest: got {case.service.model.digest}, but ModelManifest {case.service.model.manifest} has"
+    step = "set it to that if this is the model you mean, or name another manifest"
+    return Blocker(Blocked.DIGEST_MISMATCH, f"{seen} {case.observed.manifest.digest}; {step}")
+
+
+def _source_is_servable(case: _Case) -> Blocker | None:
+    if case.observed.manifest is None or case.observed.manifest.source.scheme in ("pvc", "https"):
+        return None
+    seen = f"ModelManifest {case.service.model.manifest}: spec.source.uri: got {case.observed.manifest.source.uri}"
+    step = "pods cannot read this machine's files; pin the folder again with --source, the digest stays the same"
+    return Blocker(Blocked.SOURCE_UNSUPPORTED, f"{seen}, want pvc://claim/path or https://base/; {step}")
+
+
+def _image_is_known(case: _Case) -> Blocker | None:
+    if case.image:
+        return None
+    step = "set it, or give the operator a default with PINRAIL_ENGINE_IMAGE (engine.image in the chart)"
+    return Blocker(Blocked.IMAGE_MISSING, f"spec.engine.image: got none, want an image reference; {step}")
+
+
+def _image_is_pinned(case: _Case) -> Blocker | None:
+    if case.service.verification is not Verification.ENFORCE or is_pinned(case.image):
+        return None
+    wanted = "want a reference that ends in @sha256:<64 hex digits> while spec.verification.mode is Enforce"
+    step = "set spec.engine.image or the operator's default to one"
+    return Blocker(Blocked.IMAGE_NOT_PINNED, f"engine image: got {case.image}, {wanted}; {step}")
+
+
+def _names_are_free(case: _Case) -> Blocker | None:
+    taken = [str_of(ref) for ref in sorted(case.observed.live) if not is_ours(case.service, case.observed, ref)]
+    if not taken:
+        return None
+    step = "delete or rename what is there, or give the service another name"
+    return Blocker(Blocked.NAME_TAKEN, f"{', '.join(taken)} exists and belongs to something else; {step}")
+
+
+def is_ours(service: InferenceService, observed: Observed, ref: Ref) -> bool:
+    """Whether the live object of that name is owned by this very service."""
+    owners = observed.live[ref]["metadata"].get("ownerReferences", [])
+    return service.uid in [o["uid"] for o in owners]
+
+
+def str_of(ref: Ref) -> str:
+    return f"{ref.kind} {ref.name}"
+
+
+_CHECKS: tuple[Callable[[_Case], Blocker | None], ...] = (
+    _manifest_exists,
+    _manifest_is_valid,
+    _digest_is_pinned,
+    _source_is_servable,
+    _image_is_known,
+    _image_is_pinned,
+    _names_are_free,
+)

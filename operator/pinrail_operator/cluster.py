@@ -1,0 +1,145 @@
+"""Reads and writes the cluster for one service at a time. I/O; what to write is `plan`'s and `status`'s to say."""
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from pinrail_contract.errors import ManifestError
+from pinrail_contract.pins import ModelManifest
+
+from . import names
+from .api import Api
+from .errors import Conflict, NotLeader, OperatorError
+from .events import Event
+from .observed import Observed, Pod, Ref
+from .plan import Plan
+from .types import InferenceService, ServiceKey
+
+Body = Mapping[str, Any]
+
+_PATHS = {
+    "ConfigMap": "/api/v1/namespaces/{}/configmaps",
+    "Service": "/api/v1/namespaces/{}/services",
+    "PodDisruptionBudget": "/apis/policy/v1/namespaces/{}/poddisruptionbudgets",
+    "Deployment": "/apis/apps/v1/namespaces/{}/deployments",
+    "InferenceService": "/apis/pinrail.dev/v1alpha1/namespaces/{}/inferenceservices",
+    "ModelManifest": "/apis/pinrail.dev/v1alpha1/namespaces/{}/modelmanifests",
+    "Pod": "/api/v1/namespaces/{}/pods",
+    "Event": "/api/v1/namespaces/{}/events",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    api: Api
+    may_write: Callable[[], bool]  # whether this process is the leader, asked before each write
+
+    async def service(self, key: ServiceKey) -> Body | None:
+        return await self.api.get(_path("InferenceService", key.namespace, key.name))
+
+    async def require_crds(self) -> None:
+        """Raises OperatorError where the CRDs are not installed: nothing would be watched, without a word."""
+        known = await self.api.get("/apis/pinrail.dev/v1alpha1")
+        if known is None:
+            raise OperatorError(
+                "the API server knows no pinrail.dev/v1alpha1: install the CRDs, `kubectl apply -f crds/`"
+            )
+
+    async def observe(self, service: InferenceService) -> Observed:
+        """Everything that a reconcile decides from."""
+        namespace, selector = service.key.namespace, ",".join(f"{k}={v}" for k, v in names.selector(service).items())
+        refs = (
+            Ref("Deployment", names.deployment(service)),
+            Ref("Service", names.kubernetes_service(service)),
+            Ref("PodDisruptionBudget", names.disruption_budget(service)),
+        )
+        manifest, pods, config_maps, *found = await asyncio.gather(
+            self.api.get(_path("ModelManifest", namespace, service.model.manifest)),
+            self.api.get(_path("Pod", namespace), labelSelector=selector),
+            self.api.get(_path("ConfigMap", namespace), labelSelector=selector),
+            *(self.api.get(_path(ref.kind, namespace, ref.name)) for ref in refs),
+        )
+        live = {ref: body for ref, body in zip(refs, found, strict=True) if body is not None}
+        live |= {
+            Ref("ConfigMap", body["metadata"]["name"]): {"apiVersion": "v1", "kind": "ConfigMap", **body}
+            for body in (config_maps or {}).get("items", [])  # members of a list do not say what they are
+        }
+        running = [p for p in map(Pod.from_body, (pods or {}).get("items", [])) if not p.is_ending]
+        pinned, problem = _manifest(manifest)
+        return Observed(manifest=pinned, manifest_problem=problem, live=live, pods=tuple(running))
+
+    async def apply(self, namespace: str, plan: Plan) -> None:
+        """Carry out a plan, in its order."""
+        for body in plan.apply:
+            await self._apply(namespace, body, names.FIELD_MANAGER)
+        if plan.scale is not None:
+            await self._apply(namespace, plan.scale, names.SCALER_FIELD_MANAGER)
+        for ref in plan.delete:
+            self._fence()
+            await self.api.delete(_path(ref.kind, namespace, ref.name))
+
+    async def write_status(self, body: Body, status: Body) -> None:
+        """Replace the status; raises Conflict where the service has changed since `body` was read."""
+        self._fence()
+        metadata = body["metadata"]
+        path = _path("InferenceService", metadata["namespace"], metadata["name"]) + "/status"
+        await self.api.replace(path, {**body, "status": status})
+
+    async def post(self, body: Body, event: Event) -> None:
+        """Record an event on a service; one that says the same as an earlier one is dropped while that is kept."""
+        self._fence()
+        try:
+            await self.api.create(_path("Event", body["metadata"]["namespace"]), _event(body, event))
+        except Conflict:
+            return
+
+    async def _apply(self, namespace: str, body: Body, manager: str) -> None:
+        self._fence()
+        await self.api.apply(_path(body["kind"], namespace, body["metadata"]["name"]), body, manager)
+
+    def _fence(self) -> None:
+        if not self.may_write():
+            raise NotLeader("another operator leads")
+
+
+def _path(kind: str, namespace: str, name: str = "") -> str:
+    return _PATHS[kind].format(namespace) + (f"/{name}" if name else "")
+
+
+def _manifest(body: Body | None) -> tuple[ModelManifest | None, str]:
+    """The manifest, or why there is none."""
+    if body is None:
+        return None, ""
+    try:
+        return ModelManifest.from_spec(body.get("spec")), ""
+    except ManifestError as e:
+        return None, str(e)
+
+
+def _event(body: Body, event: Event) -> dict[str, Any]:
+    """Named by what it says, so that the API server itself drops the second of two alike."""
+    metadata = body["metadata"]
+    said = hashlib.sha256(f"{metadata['uid']} {event.reason} {event.message}".encode()).hexdigest()[:16]
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{metadata['name']}.{said}", "namespace": metadata["namespace"]},
+        "involvedObject": {
+            "apiVersion": body["apiVersion"],
+            "kind": body["kind"],
+            "name": metadata["name"],
+            "namespace": metadata["namespace"],
+            "uid": metadata["uid"],
+        },
+        "type": str(event.type),
+        "reason": event.reason,
+        "message": event.message[:1024],
+        "source": {"component": "pinrail"},
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+    }

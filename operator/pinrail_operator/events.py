@@ -1,0 +1,57 @@
+"""What is worth telling a person, from two statuses and a decision. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from .autoscale import Decision
+from .plan import Plan
+
+
+class EventType(StrEnum):
+    NORMAL = "Normal"
+    WARNING = "Warning"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    type: EventType
+    reason: str
+    message: str
+
+
+def events_for(
+    previous: Mapping[str, Any], status: Mapping[str, Any], plan: Plan, decision: Decision | None
+) -> tuple[Event, ...]:
+    """One for each change that a person would ask about.
+
+    | change                                | event                                            |
+    |---------------------------------------|--------------------------------------------------|
+    | Stalled is True, and was not so before | Warning, with the condition's reason and message |
+    | Ready becomes True                    | Normal, with the condition's reason and message  |
+    | replicas are written by the scaler    | Normal Scaled, with the decision's message       |
+    """
+    events: list[Event] = []
+    was, now = _conditions(previous), _conditions(status)
+    stalled, ready = now.get("Stalled", _NONE), now.get("Ready", _NONE)
+    if stalled["status"] == "True" and stalled["reason"] != _if_true(was.get("Stalled", _NONE)):
+        events.append(Event(EventType.WARNING, stalled["reason"], stalled["message"]))
+    if ready["status"] == "True" and was.get("Ready", _NONE)["status"] != "True":
+        events.append(Event(EventType.NORMAL, ready["reason"], ready["message"]))
+    if plan.scale is not None and decision is not None:
+        count = plan.scale["spec"]["replicas"]
+        message = f"from {decision.inputs.current} to {count} replicas: {decision.message}"
+        events.append(Event(EventType.NORMAL, "Scaled", message))
+    return tuple(events)
+
+
+_NONE: Mapping[str, str] = {"status": "", "reason": "", "message": ""}
+
+
+def _if_true(condition: Mapping[str, str]) -> str:
+    return condition["reason"] if condition["status"] == "True" else ""
+
+
+def _conditions(status: Mapping[str, Any]) -> dict[str, Mapping[str, str]]:
+    return {c["type"]: c for c in status.get("conditions", [])}

@@ -1,0 +1,47 @@
+"""Why pods do not come up, in words with a next step. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pinrail_contract.termination import Reason
+
+from .observed import Fault, Pod
+
+MISMATCHES = (str(Reason.MODEL_MISMATCH), str(Reason.MANIFEST_MISMATCH))
+
+_STEPS = {
+    Reason.MODEL_MISMATCH: "repair the source (`pinrail verify MANIFEST DIR` names every file), or pin what is there",
+    Reason.MANIFEST_MISMATCH: "name the digest of the manifest that you mean in spec.model.digest",
+    Reason.FETCH_FAILED: "check that pods can reach the source, and that it holds every file of the manifest",
+    Reason.FAILED: "see the container's log",
+}
+_IMAGE_REASONS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    reason: str  # ModelMismatch and the like where the container said it, else the kubelet's
+    message: str
+    is_mismatch: bool  # the model or manifest is not the pinned one
+    can_pass: bool  # waiting may help: the pod has no node yet
+
+
+def first_failure(pods: Sequence[Pod]) -> Failure | None:
+    """The gravest failure among pods that are not ready: a wrong model first, a pod without a node last."""
+    found = [_of_fault(pod, fault) for pod in pods if not pod.is_ready for fault in pod.faults]
+    found += [_unschedulable(pod) for pod in pods if pod.unschedulable]
+    return min(found, key=lambda f: (not f.is_mismatch, f.can_pass, f.message), default=None)
+
+
+def _of_fault(pod: Pod, fault: Fault) -> Failure:
+    said, where = fault.termination, f"pod {pod.name}, container {fault.container}"
+    if said is not None:
+        message = f"{where}: {said.message}; next: {_STEPS[said.reason]}"
+        return Failure(str(said.reason), message, str(said.reason) in MISMATCHES, False)
+    step = "check spec.engine.image and spec.imagePullSecrets" if fault.reason in _IMAGE_REASONS else "see its log"
+    return Failure(fault.reason, f"{where}: {fault.reason}: {fault.message}; next: {step}", False, False)
+
+
+def _unschedulable(pod: Pod) -> Failure:
+    step = "free or add a node, or change spec.resources, spec.nodeSelector, spec.affinity or spec.tolerations"
+    return Failure("Unschedulable", f"pod {pod.name}: {pod.unschedulable}; next: {step}", False, True)

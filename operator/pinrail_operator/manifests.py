@@ -1,0 +1,107 @@
+"""Every object that one service consists of, as Kubernetes reads it. Pure.
+
+None of them says how many replicas there are: that field of the Deployment belongs to the scaler alone.
+"""
+
+import json
+from typing import Any
+
+from pinrail_contract import endpoints
+from pinrail_contract.pins import API_VERSION, KIND, ModelManifest
+
+from . import names, pods
+from .types import KIND as SERVICE_KIND
+from .types import InferenceService
+
+Object = dict[str, Any]
+
+KINDS = ("ConfigMap", "Service", "PodDisruptionBudget", "Deployment")
+"""In the order in which they are applied: pods start with what they mount."""
+
+
+def objects_for(service: InferenceService, manifest: ModelManifest, image: str) -> tuple[Object, ...]:
+    """What the cluster should hold, in the order of `KINDS`."""
+    return (
+        _stamped(_config_map(service, manifest)),
+        _stamped(_service(service)),
+        _stamped(_disruption_budget(service)),
+        _stamped(_deployment(service, manifest, image)),
+    )
+
+
+def replicas(service: InferenceService, count: int) -> Object:
+    """What the scaler applies, and all that it owns."""
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": names.deployment(service), "namespace": service.key.namespace},
+        "spec": {"replicas": count},
+    }
+
+
+def _deployment(service: InferenceService, manifest: ModelManifest, image: str) -> Object:
+    return {
+        **_head("apps/v1", "Deployment", names.deployment(service), service),
+        "spec": {
+            "selector": {"matchLabels": names.selector(service)},
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+            "progressDeadlineSeconds": pods.STARTUP_PERIOD * pods.STARTUP_TRIES + 60,
+            "revisionHistoryLimit": 3,
+            "template": pods.template(service, manifest, image),
+        },
+    }
+
+
+def _service(service: InferenceService) -> Object:
+    port = {"name": endpoints.PORT_NAME, "port": 80, "targetPort": endpoints.PORT_NAME, "protocol": "TCP"}
+    return {
+        **_head("v1", "Service", names.kubernetes_service(service), service),
+        "spec": {"type": "ClusterIP", "selector": names.selector(service), "ports": [port]},
+    }
+
+
+def _config_map(service: InferenceService, manifest: ModelManifest) -> Object:
+    document = {"apiVersion": API_VERSION, "kind": KIND, "spec": manifest.to_spec()}
+    return {
+        **_head("v1", "ConfigMap", names.config_map(service, manifest), service),
+        "immutable": True,
+        "data": {pods.MANIFEST_FILE: json.dumps(document, sort_keys=True)},
+    }
+
+
+def _disruption_budget(service: InferenceService) -> Object:
+    allowed = {"maxUnavailable": 1} if service.min_available is None else {"minAvailable": service.min_available}
+    return {
+        **_head("policy/v1", "PodDisruptionBudget", names.disruption_budget(service), service),
+        "spec": {"selector": {"matchLabels": names.selector(service)}, **allowed},
+    }
+
+
+def _head(api_version: str, kind: str, name: str, service: InferenceService) -> Object:
+    return {
+        "apiVersion": api_version,
+        "kind": kind,
+        "metadata": {
+            "name": name,
+            "namespace": service.key.namespace,
+            "labels": names.labels(service),
+            "ownerReferences": [_owner(service)],
+        },
+    }
+
+
+def _owner(service: InferenceService) -> Object:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": SERVICE_KIND,
+        "name": service.key.name,
+        "uid": service.uid,
+        "controller": True,
+        "blockOwnerDeletion": False,
+    }
+
+
+def _stamped(body: Object) -> Object:
+    """The object with the hash of itself, which a live one is compared by."""
+    annotations = {names.APPLIED: names.digest_of(body)}
+    return {**body, "metadata": {**body["metadata"], "annotations": annotations}}

@@ -1,0 +1,45 @@
+"""What is remembered of one service from one reconcile to the next. Pure.
+
+All of it may be lost: then nothing is scaled down for a whole window, and digests are asked for again.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pinrail_contract.metrics import LoadSample
+
+from .autoscale import Decision, Report, Want, decide
+from .observed import Observed
+from .types import InferenceService, ScalingMode
+
+
+@dataclass(slots=True)
+class Memory:
+    history: tuple[Want, ...] = ()
+    loads: dict[str, tuple[LoadSample, float]] = field(default_factory=dict)  # pod -> its last load, and when
+    digests: dict[str, str] = field(default_factory=dict)  # pod -> what it reported; fixed for a pod's life
+    errors: dict[str, str] = field(default_factory=dict)  # pod -> why it was not read, the last time
+    last: Decision | None = None
+
+    def note(self, load: Mapping[str, LoadSample], digests: Mapping[str, str], observed: Observed, now: float) -> None:
+        """Take in what pods just said, and forget those that are gone."""
+        alive = {p.name for p in observed.pods}
+        loads = self.loads | {name: (sample, now) for name, sample in load.items()}
+        self.loads = {name: seen for name, seen in loads.items() if name in alive}
+        self.digests = {name: digest for name, digest in (self.digests | dict(digests)).items() if name in alive}
+
+    def decide(self, service: InferenceService, observed: Observed, now: float) -> Decision | None:
+        """The scaling decision of this moment, or None where there is nothing to decide."""
+        policy, workload = service.scaling, observed.workload
+        if policy is None or workload is None or policy.mode is ScalingMode.PAUSED or service.paused:
+            return None
+        ready = observed.ready_pods
+        reports = [self._report(p.name, now) for p in ready]
+        starting = max(0, workload.replicas - len(ready))
+        self.last = decide(policy, reports, current=workload.replicas, starting=starting, history=self.history, now=now)
+        self.history = self.last.history
+        return self.last
+
+    def _report(self, pod: str, now: float) -> Report:
+        load, at = self.loads.get(pod, (None, now))
+        return Report(load, now - at)

@@ -1,0 +1,63 @@
+"""Every derived name, label and selector. Pure."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pinrail_contract.pins import ModelManifest
+
+from .types import InferenceService
+
+SERVICE = "pinrail.dev/service"
+"""Label of all that belongs to one InferenceService; its value is the service's name, and pods are selected by it."""
+
+REVISION = "pinrail.dev/revision"
+"""Label of a pod template: what the user asked for, hashed."""
+
+APPLIED = "pinrail.dev/applied"
+"""Annotation of our own objects: the hash of what was last applied, so that a removed field is noticed too."""
+
+FIELD_MANAGER = "pinrail"
+SCALER_FIELD_MANAGER = "pinrail-scaler"
+"""Owns the Deployment's `spec.replicas`, and nothing else."""
+
+
+def deployment(service: InferenceService) -> str:
+    return service.key.name
+
+
+def kubernetes_service(service: InferenceService) -> str:
+    return service.key.name
+
+
+def disruption_budget(service: InferenceService) -> str:
+    return service.key.name
+
+
+def config_map(service: InferenceService, manifest: ModelManifest) -> str:
+    """By content, source included: pods of an older pin keep theirs."""
+    return f"{service.key.name}-{digest_of(manifest.to_spec())}"
+
+
+def selector(service: InferenceService) -> dict[str, str]:
+    return {SERVICE: service.key.name}
+
+
+def labels(service: InferenceService) -> dict[str, str]:
+    return {
+        "app.kubernetes.io/name": "pinrail-engine",
+        "app.kubernetes.io/managed-by": "pinrail",
+        SERVICE: service.key.name,
+    }
+
+
+def url(service: InferenceService) -> str:
+    """Where clients inside the cluster reach the OpenAI API."""
+    return f"http://{kubernetes_service(service)}.{service.key.namespace}.svc/v1"
+
+
+def digest_of(value: Mapping[str, Any]) -> str:
+    """Ten hex digits that name a JSON object's content, whatever the order of its keys."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:10]

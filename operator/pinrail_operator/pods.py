@@ -1,0 +1,170 @@
+"""The pod that runs one replica of the engine. Pure.
+
+Restricted by Pod Security's rules, with a read-only root and no service-account token. Model files come from a claim
+that is mounted read-only, or from a web server through an init container; the engine verifies either.
+"""
+
+from typing import Any
+
+from pinrail_contract import endpoints, termination
+from pinrail_contract.pins import ModelManifest
+
+from . import names
+from .types import InferenceService
+
+TEMPLATE_VERSION = 1
+"""Part of every revision. Raise it whenever a pod is rendered differently from the same input: all services roll."""
+
+MODEL_DIR = "/models"
+MANIFEST_DIR = "/etc/pinrail"
+MANIFEST_FILE = "manifest.json"
+ENGINE = "engine"
+FETCH = "fetch"
+
+PRE_STOP = 10  # seconds between leaving the endpoints and SIGTERM, while proxies everywhere hear of it
+STOP_MARGIN = 10  # seconds for the engine to leave after the last request
+STARTUP_PERIOD = 5  # seconds
+STARTUP_TRIES = 720  # an hour: a large model is fetched, hashed and loaded
+_USER = 65532  # "nonroot" of the distroless images
+_SOURCE_MARGIN = 1.05  # room for the file system's own blocks
+
+
+def revision(service: InferenceService, manifest: ModelManifest, image: str) -> str:
+    """The hash of what the user asked for and the template's version; never of a rendered object.
+
+    A new operator that renders the same version does not restart pods of an unchanged service.
+    """
+    pod = service.pod
+    return names.digest_of(
+        {
+            "template": TEMPLATE_VERSION,
+            "image": image,
+            "source": manifest.source.uri,
+            "engine": service.launch(model_dir="", manifest="").args(),
+            "env": service.engine.env,
+            "resources": pod.resources,
+            "nodeSelector": pod.node_selector,
+            "tolerations": pod.tolerations,
+            "affinity": pod.affinity,
+            "priorityClassName": pod.priority_class_name,
+            "runtimeClassName": pod.runtime_class_name,
+            "imagePullSecrets": pod.image_pull_secrets,
+        }
+    )
+
+
+def template(service: InferenceService, manifest: ModelManifest, image: str) -> dict[str, Any]:
+    """The Deployment's `spec.template`."""
+    labels = {**names.labels(service), names.REVISION: revision(service, manifest, image)}
+    return {"metadata": {"labels": labels}, "spec": _spec(service, manifest, image)}
+
+
+def _spec(service: InferenceService, manifest: ModelManifest, image: str) -> dict[str, Any]:
+    fetches = manifest.source.scheme == "https"
+    return {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": PRE_STOP + service.drain_timeout + STOP_MARGIN,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": _USER,
+            "runAsGroup": _USER,
+            "fsGroup": _USER,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        **({"initContainers": [_fetch(service, image)]} if fetches else {}),
+        "containers": [_engine(service, manifest, image)],
+        "volumes": [_manifest_volume(service, manifest), _model_volume(manifest), {"name": "tmp", "emptyDir": {}}],
+        **_passed_through(service),
+    }
+
+
+def _engine(service: InferenceService, manifest: ModelManifest, image: str) -> dict[str, Any]:
+    launch = service.launch(model_dir=MODEL_DIR, manifest=f"{MANIFEST_DIR}/{MANIFEST_FILE}", host="0.0.0.0")
+    return {
+        **_container(ENGINE, service, image),
+        "args": ["serve", *launch.args()],
+        "ports": [{"name": endpoints.PORT_NAME, "containerPort": endpoints.PORT, "protocol": "TCP"}],
+        "volumeMounts": [_MANIFEST_MOUNT, _model_mount(manifest), _TMP_MOUNT],
+        "startupProbe": _probe(endpoints.READY, period=STARTUP_PERIOD, failures=STARTUP_TRIES),
+        "readinessProbe": _probe(endpoints.READY, period=2, failures=2),
+        "livenessProbe": _probe(endpoints.HEALTH, period=10, failures=6),
+        "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP}}},
+    }
+
+
+def _fetch(service: InferenceService, image: str) -> dict[str, Any]:
+    manifest = f"{MANIFEST_DIR}/{MANIFEST_FILE}"
+    return {
+        **_container(FETCH, service, image),
+        "args": ["fetch", "--manifest", manifest, "--output", MODEL_DIR],
+        "volumeMounts": [_MANIFEST_MOUNT, {"name": "model", "mountPath": MODEL_DIR}, _TMP_MOUNT],
+    }
+
+
+def _container(name: str, service: InferenceService, image: str) -> dict[str, Any]:
+    """What both containers share. Equal resources cost nothing: a pod needs the larger of the two."""
+    variables = (("HOME", "/tmp"), *service.engine.env)
+    return {
+        "name": name,
+        "image": image,
+        "command": ["pinrail"],
+        "resources": dict(service.pod.resources),
+        "env": [{"name": key, "value": value} for key, value in variables],
+        "terminationMessagePath": termination.PATH,
+        "terminationMessagePolicy": "File",
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
+
+
+_MANIFEST_MOUNT = {"name": "manifest", "mountPath": MANIFEST_DIR, "readOnly": True}
+_TMP_MOUNT = {"name": "tmp", "mountPath": "/tmp"}
+
+
+def _manifest_volume(service: InferenceService, manifest: ModelManifest) -> dict[str, Any]:
+    return {"name": "manifest", "configMap": {"name": names.config_map(service, manifest)}}
+
+
+def _model_volume(manifest: ModelManifest) -> dict[str, Any]:
+    if manifest.source.scheme == "pvc":
+        claim = manifest.source.location.partition("/")[0]
+        return {"name": "model", "persistentVolumeClaim": {"claimName": claim, "readOnly": True}}
+    return {"name": "model", "emptyDir": {"sizeLimit": f"{_mebibytes(manifest.total_size)}Mi"}}
+
+
+def _model_mount(manifest: ModelManifest) -> dict[str, Any]:
+    mount = {"name": "model", "mountPath": MODEL_DIR, "readOnly": True}
+    folder = manifest.source.location.partition("/")[2].strip("/") if manifest.source.scheme == "pvc" else ""
+    return {**mount, "subPath": folder} if folder else mount
+
+
+def _mebibytes(size: int) -> int:
+    return int(size * _SOURCE_MARGIN / 2**20) + 16
+
+
+def _probe(path: str, *, period: int, failures: int) -> dict[str, Any]:
+    return {
+        "httpGet": {"path": path, "port": endpoints.PORT_NAME},
+        "periodSeconds": period,
+        "timeoutSeconds": 5,
+        "failureThreshold": failures,
+    }
+
+
+def _passed_through(service: InferenceService) -> dict[str, Any]:
+    """What the user gave in Kubernetes' own form; what is empty is left out."""
+    pod = service.pod
+    given = {
+        "nodeSelector": dict(pod.node_selector),
+        "tolerations": list(pod.tolerations),
+        "affinity": dict(pod.affinity),
+        "priorityClassName": pod.priority_class_name,
+        "runtimeClassName": pod.runtime_class_name,
+        "imagePullSecrets": [{"name": name} for name in pod.image_pull_secrets],
+    }
+    return {key: value for key, value in given.items() if value}

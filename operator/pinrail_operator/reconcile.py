@@ -1,0 +1,132 @@
+"""One reconcile: bring a service to what its spec asks for; safe to run at any moment, any number of times."""
+
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from . import checks, status
+from .autoscale import Decision
+from .checks import Blocked, Blocker
+from .errors import Refused, SpecError
+from .events import Event, events_for
+from .memory import Memory
+from .metrics import Scrape
+from .observed import Observed, Pod
+from .plan import Plan, plan_for, target_revision
+from .status import View
+from .types import InferenceService, ServiceKey
+
+log = logging.getLogger("pinrail.operator")
+
+Body = Mapping[str, Any]
+
+
+class Cluster(Protocol):
+    """What a reconcile needs of the cluster; `cluster.Cluster` in life, a fake in tests."""
+
+    async def service(self, key: ServiceKey) -> Body | None: ...
+    async def observe(self, service: InferenceService) -> Observed: ...
+    async def apply(self, namespace: str, plan: Plan) -> None: ...
+    async def write_status(self, body: Body, status: Body) -> None: ...
+    async def post(self, body: Body, event: Event) -> None: ...
+
+
+class Scraper(Protocol):
+    async def scrape(self, pods: tuple[Pod, ...]) -> dict[str, Scrape]: ...
+
+
+@dataclass(slots=True, kw_only=True)
+class Reconciler:
+    cluster: Cluster
+    scraper: Scraper
+    engine_image: str  # for services that name none; may be empty
+    tick: float  # seconds between two looks at a service that scales, or whose pods have yet to say what they verified
+    resync: float  # seconds between two looks at any other
+    clock: Callable[[], float] = time.monotonic
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    memories: dict[ServiceKey, Memory] = field(default_factory=dict)
+
+    async def reconcile(self, key: ServiceKey) -> float | None:
+        """Returns the seconds until the next look, or None for a service that is gone."""
+        body = await self.cluster.service(key)
+        if body is None or "deletionTimestamp" in body["metadata"]:
+            self.memories.pop(key, None)
+            return None  # owner references remove the rest
+        try:
+            service = InferenceService.from_body(body)
+        except SpecError as e:
+            await self._report(body, status.refused(body, e, body.get("status", {}), self.now()), Plan(), None)
+            return self.resync
+        observed = await self.cluster.observe(service)
+        memory = await self._measure(service, observed)
+        decision = memory.decide(service, observed, self.clock())
+        image = service.engine.image or self.engine_image
+        blocker = checks.first_blocker(service, observed, image)
+        plan = plan_for(service, observed, blocker, image, decision)
+        refused = await self._apply(service, plan, decision)
+        blocker = blocker or refused
+        view = View(
+            service=service,
+            observed=observed,
+            target=target_revision(service, observed, image),
+            blocker=blocker,
+            decision=decision,
+            digests=memory.digests,
+            is_applying=refused is None and (bool(plan.apply) or (plan.scale is not None and decision is None)),
+        )
+        done = Plan() if refused else plan
+        await self._report(body, status.render(view, body.get("status", {}), self.now()), done, decision)
+        return self.tick if _is_watched(view) else self.resync
+
+    async def _measure(self, service: InferenceService, observed: Observed) -> Memory:
+        """Ask every ready pod, and remember what it says."""
+        memory = self.memories.setdefault(service.key, Memory())
+        answers = await self.scraper.scrape(observed.ready_pods)
+        loads = {pod: a.load for pod, a in answers.items() if a.load is not None}
+        digests = {pod: a.digest for pod, a in answers.items() if a.digest}
+        errors = {pod: a.error for pod, a in answers.items() if a.error}
+        for pod, error in errors.items() - memory.errors.items():
+            log.warning("no load from %s of %s: %s", pod, service.key, error)
+        memory.errors = errors
+        memory.note(loads, digests, observed, self.clock())
+        return memory
+
+    async def _apply(self, service: InferenceService, plan: Plan, decision: Decision | None) -> Blocker | None:
+        """Carry out the plan; what the API server refuses is for a person to mend, like any other blocker."""
+        if plan.is_empty:
+            return None
+        log.info("%s: %s", service.key, plan)
+        if plan.scale is not None and decision is not None:
+            log.info("scaling %s", _line(service, decision))
+        try:
+            await self.cluster.apply(service.key.namespace, plan)
+        except Refused as e:
+            return Blocker(Blocked.REFUSED, f"{e}; next: mend the spec, or the namespace's quota and policies")
+        return None
+
+    async def _report(self, body: Body, fresh: Body, plan: Plan, decision: Decision | None) -> None:
+        """Tell what changed, then write the status where it differs: a failure between the two tells it again.
+
+        The cluster drops an event that says what an earlier one said.
+        """
+        previous = body.get("status", {})
+        for event in events_for(previous, fresh, plan, decision):
+            await self.cluster.post(body, event)
+        if fresh != previous:
+            await self.cluster.write_status(body, fresh)
+
+
+def _is_watched(view: View) -> bool:
+    """Whether it is to be looked at soon, though no event may come."""
+    ready = view.observed.ready_pods
+    return view.decision is not None or view.is_applying or any(p.name not in view.digests for p in ready)
+
+
+def _line(service: InferenceService, decision: Decision) -> str:
+    """One decision with all its inputs, as JSON that can be replayed."""
+    facts = {"service": str(service.key), "replicas": decision.replicas, "reason": str(decision.reason)}
+    return json.dumps(facts | {"message": decision.message, "inputs": asdict(decision.inputs)})

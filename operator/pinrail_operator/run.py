@@ -1,0 +1,112 @@
+"""Puts the operator together and runs it: Kopf watches, the queue reconciles, the Lease says who may write."""
+
+import asyncio
+import itertools
+import logging
+import random
+from collections.abc import Coroutine, Iterator
+from typing import Any
+
+import kopf
+
+from . import handlers, health, names
+from .api import Api, connect
+from .cluster import Cluster
+from .errors import NotLeader
+from .leader import Leadership
+from .metrics import Scraper
+from .queue import KeyQueue
+from .reconcile import Reconciler
+from .settings import Settings
+from .types import ServiceKey
+
+log = logging.getLogger("pinrail.operator")
+
+
+def run(settings: Settings) -> int:
+    """Returns when a signal ends it; raises OperatorError where it cannot even start."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("leaderelection").setLevel(logging.WARNING)
+    logging.getLogger("kopf").setLevel(logging.WARNING)
+    asyncio.run(_run(settings))
+    return 0
+
+
+async def _run(settings: Settings) -> None:
+    http = connect()
+    queue: KeyQueue[ServiceKey] = KeyQueue(settings.concurrency)
+    leadership = Leadership.candidate(http, settings.lease_namespace, settings.lease_name, settings.lease_identity)
+    api = Api(http)
+    cluster = Cluster(api, leadership.is_leader)
+    scraper = Scraper.create()
+    reconciler = Reconciler(
+        cluster=cluster,
+        scraper=scraper,
+        engine_image=settings.engine_image,
+        tick=settings.tick,
+        resync=settings.resync,
+    )
+
+    async def work(key: ServiceKey) -> float | None:
+        if not leadership.is_leader():
+            raise NotLeader("another operator leads")
+        return await reconciler.reconcile(key)
+
+    await cluster.require_crds()
+    server = await health.serve(health.application(queue, leadership), settings.health_port)
+    try:
+        await _first_ended(queue.run(work), leadership.run(), _watch(settings, queue))
+    finally:
+        await leadership.release()
+        await scraper.close()
+        await server.cleanup()
+        api.close()
+
+
+async def _first_ended(*parts: Coroutine[Any, Any, None]) -> None:
+    """None of them ends but the watch, on a signal; if one fails, the process does."""
+    tasks = [asyncio.create_task(part) for part in parts]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _watch(settings: Settings, queue: KeyQueue[ServiceKey]) -> None:
+    await kopf.operator(
+        registry=handlers.registry,
+        settings=_kopf_settings(),
+        memo=handlers.Watch(queue),
+        standalone=True,  # leadership is the Lease's, and peers are not looked for
+        clusterwide=not settings.watched,
+        namespaces=settings.watched,
+    )
+
+
+class _BackOff:
+    """Seconds between retries of Kopf's own requests: for ever, since a watch that gives up is never started again."""
+
+    def __iter__(self) -> Iterator[float]:
+        for seconds in itertools.chain((1, 2, 5, 10), itertools.repeat(20)):
+            yield seconds * random.uniform(0.8, 1.2)
+
+
+def _kopf_settings() -> kopf.OperatorSettings:
+    """Kopf as a watcher: no events of its own, and connections that never hang for good."""
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False
+    settings.scanning.disabled = True
+    settings.networking.request_timeout = 30.0
+    settings.networking.connect_timeout = 10.0
+    settings.networking.error_backoffs = _BackOff()
+    settings.watching.connect_timeout = 10.0
+    settings.watching.server_timeout = 300
+    settings.watching.client_timeout = 330
+    settings.queueing.worker_limit = None  # with a limit, Kopf waits for ever to index more objects than that
+    for child in handlers.CHILDREN:
+        settings.watching.label_selectors[child] = names.SERVICE
+    return settings

@@ -1,0 +1,73 @@
+"""The operator's settings, each from one environment variable; this table is their reference."""
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from .errors import SpecError
+
+
+def _setting(env: str, default: Any, least: float = 0.0) -> Any:
+    """A field that is read from `env`; numbers below `least` are refused."""
+    return field(default=default, metadata={"env": env, "least": least})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    engine_image: str = _setting("PINRAIL_ENGINE_IMAGE", "")
+    """Image of services that name none; by digest, or services that enforce verification refuse it."""
+
+    namespaces: str = _setting("PINRAIL_NAMESPACES", "")
+    """Comma-separated; empty watches all. RBAC has to match."""
+
+    lease_namespace: str = _setting("PINRAIL_LEASE_NAMESPACE", "default")
+    """Where the leader's Lease is kept; the chart sets the operator's own namespace."""
+
+    lease_name: str = _setting("PINRAIL_LEASE_NAME", "pinrail-operator")
+    identity: str = _setting("PINRAIL_IDENTITY", "")
+    """What this process calls itself in the Lease; empty takes the host's name, which is the pod's, and its pid."""
+
+    tick: float = _setting("PINRAIL_TICK_SECONDS", 5.0, 0.1)
+    """Seconds between two scaling decisions. Far below staleAfterSeconds, or each tick would miss the one before."""
+
+    resync: float = _setting("PINRAIL_RESYNC_SECONDS", 300.0, 1.0)
+    """Seconds between two looks at a service of which nothing was heard: what a lost watch event costs at most."""
+
+    concurrency: int = _setting("PINRAIL_CONCURRENCY", 8, 1)
+    """Services that are reconciled at once."""
+
+    health_port: int = _setting("PINRAIL_HEALTH_PORT", 8080, 0)
+    """Port of /livez and /readyz; 0 listens nowhere."""
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str] = os.environ) -> Self:
+        """Raises SpecError that names the variable."""
+        given: dict[str, Any] = {}
+        for f in cls.__dataclass_fields__.values():
+            name, text = f.metadata["env"], env.get(f.metadata["env"], "")
+            if text:
+                given[f.name] = _parse(name, text, type(f.default), f.metadata["least"])
+        return cls(**given)
+
+    @property
+    def watched(self) -> tuple[str, ...]:
+        """Namespaces; empty for all."""
+        return tuple(n.strip() for n in self.namespaces.split(",") if n.strip())
+
+    @property
+    def lease_identity(self) -> str:
+        return self.identity or f"{socket.gethostname()}-{os.getpid()}"
+
+
+def _parse(name: str, text: str, kind: type, least: float) -> Any:
+    if kind is str:
+        return text
+    try:
+        value = kind(text)
+    except ValueError:
+        raise SpecError(name, f"got {text!r}, want a number") from None
+    if not value >= least:
+        raise SpecError(name, f"got {text!r}, want {least:g} or above")
+    return value

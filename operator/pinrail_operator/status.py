@@ -1,0 +1,291 @@
+"""The whole status of one service, computed from what is known now. Pure; one writer writes it, when it differs.
+
+Conditions read as kstatus wants them: healthy is True for all but Reconciling and Stalled, which are True when
+something is under way, or needs a person.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from . import names
+from .autoscale import Decision, Inputs, Reason
+from .checks import MODEL_REASONS, Blocked, Blocker
+from .errors import SpecError
+from .failures import Failure, first_failure
+from .observed import Observed, Pod
+from .plan import is_rolled_out
+from .types import InferenceService, ScalingMode
+
+Status = dict[str, Any]
+
+_BLIND = (Reason.NO_METRICS, Reason.METRICS_INCOMPLETE)
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    type: str
+    status: str  # True, False or Unknown
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """All that a status is computed from."""
+
+    service: InferenceService
+    observed: Observed
+    target: str  # the revision that the spec asks for; empty where the manifest is not known
+    blocker: Blocker | None
+    decision: Decision | None
+    digests: Mapping[str, str] = field(default_factory=dict)  # pod -> manifest digest that it reports
+    is_applying: bool = False  # what was observed is about to change, since something was just applied
+
+    @property
+    def current_pods(self) -> tuple[Pod, ...]:
+        """Pods of the revision that the spec asks for."""
+        return tuple(p for p in self.observed.pods if self.target and p.revision == self.target)
+
+    @property
+    def ready_current(self) -> tuple[Pod, ...]:
+        return tuple(p for p in self.current_pods if p.is_ready)
+
+    @property
+    def failure(self) -> Failure | None:
+        return first_failure(self.current_pods)
+
+    @property
+    def is_rolled_out(self) -> bool:
+        return is_rolled_out(self.observed.workload, self.target)
+
+    @property
+    def verified(self) -> int:
+        """Ready replicas that report the pinned digest."""
+        pinned = self.service.model.digest
+        return sum(self.digests.get(p.name) == pinned for p in self.observed.ready_pods)
+
+
+def render(view: View, previous: Mapping[str, Any], now: datetime) -> Status:
+    """The status, with transition times kept where a condition did not change.
+
+    Args:
+        view: What is known.
+        previous: The status as it stands.
+        now: For conditions that change.
+    """
+    verified = _model_verified(view)
+    workload = _workload_ready(view)
+    rollout = _rollout_complete(view)
+    stalled = _stalled(view, verified)
+    ready = _ready(view, stalled, verified, workload, rollout)
+    reconciling = _reconciling(view, stalled, rollout, workload)
+    conditions = [ready, reconciling, stalled, verified, workload, *_scaling_active(view), rollout]
+    found = view.observed.workload
+    status: Status = {
+        "observedGeneration": view.service.generation,
+        "conditions": _with_times(conditions, view.service.generation, previous, now),
+        "replicas": len(view.observed.pods),
+        "readyReplicas": len(view.observed.ready_pods),
+        "updatedReplicas": found.updated if found is not None else 0,
+        "selector": ",".join(f"{k}={v}" for k, v in names.selector(view.service).items()),
+        "url": names.url(view.service),
+        "revision": _revision(view, previous),
+        "model": _model(view),
+    }
+    scaling = _scaling(view.decision, previous.get("scaling", {})) if view.service.scaling is not None else {}
+    return {**status, "scaling": scaling} if scaling else status
+
+
+def refused(body: Mapping[str, Any], error: SpecError, previous: Mapping[str, Any], now: datetime) -> Status:
+    """The status of a service whose spec cannot be read; what it reports besides is left as it was."""
+    generation, message = body["metadata"].get("generation", 0), f"{error}; mend the field and apply again"
+    conditions = [
+        Condition("Ready", "False", Blocked.INVALID_SPEC, message),
+        Condition("Reconciling", "False", Blocked.INVALID_SPEC, "nothing is done until the spec is mended"),
+        Condition("Stalled", "True", Blocked.INVALID_SPEC, message),
+    ]
+    kept = {c["type"]: c for c in previous.get("conditions", [])}
+    fresh = {c["type"]: c for c in _with_times(conditions, generation, previous, now)}
+    return {**previous, "observedGeneration": generation, "conditions": list({**kept, **fresh}.values())}
+
+
+def _model_verified(view: View) -> Condition:
+    """Whether replicas of the wanted revision report the pinned digest, or say that the files are not those."""
+    blocker, failure, ready = view.blocker, view.failure, view.ready_current
+    pinned = view.service.model.digest
+    if blocker is not None and blocker.reason in MODEL_REASONS:
+        return Condition("ModelVerified", "False", blocker.reason, blocker.message)
+    if failure is not None and failure.is_mismatch:
+        return Condition("ModelVerified", "False", failure.reason, failure.message)
+    wrong = [p.name for p in ready if view.digests.get(p.name, pinned) != pinned]
+    if wrong:
+        seen = f"pod {wrong[0]} reports {view.digests[wrong[0]]}, want {pinned}; next: delete the pod"
+        return Condition("ModelVerified", "False", "DigestDiffers", seen)
+    if not ready:
+        return Condition("ModelVerified", "Unknown", "NoReplicaReady", "no replica of this revision is ready yet")
+    reporting = sum(p.name in view.digests for p in ready)
+    if reporting < len(ready):
+        seen = f"{reporting} of {len(ready)} ready replicas report their manifest's digest"
+        return Condition("ModelVerified", "Unknown", "NotReported", seen)
+    return Condition("ModelVerified", "True", "Verified", f"all ready replicas report {pinned}")
+
+
+def _workload_ready(view: View) -> Condition:
+    """Whether the least number of replicas is ready, of whatever revision."""
+    ready, least = len(view.observed.ready_pods), view.service.least_replicas
+    if least == 0:
+        return Condition("WorkloadReady", "False", "NoReplicas", "spec.replicas is 0; next: raise it")
+    if ready >= least:
+        return Condition("WorkloadReady", "True", "ReplicasReady", f"at least {least} replicas are ready")
+    failure, workload = view.failure, view.observed.workload
+    seen = f"{ready} of {least} replicas are ready"
+    if failure is not None:
+        return Condition("WorkloadReady", "False", failure.reason, f"{seen}; {failure.message}")
+    if workload is not None and workload.failure:
+        return Condition("WorkloadReady", "False", "WorkloadFailed", f"{seen}; {workload.failure}")
+    return Condition("WorkloadReady", "False", "ReplicasStarting", seen)
+
+
+def _rollout_complete(view: View) -> Condition:
+    if view.is_rolled_out:
+        return Condition("RolloutComplete", "True", "RolledOut", f"all replicas are of revision {view.target}")
+    if view.observed.workload is None:
+        return Condition("RolloutComplete", "False", "NotStarted", "there is no Deployment yet")
+    reason = "Paused" if view.service.paused else "RollingOut"
+    message = f"replicas of revision {view.target or 'unknown'} are not the only ones yet"
+    return Condition("RolloutComplete", "False", reason, message)
+
+
+def _stalled(view: View, verified: Condition) -> Condition:
+    """Whether a person has to act, with the next step."""
+    blocker, failure, workload = view.blocker, view.failure, view.observed.workload
+    serving = _old_serving(view)
+    if blocker is not None:
+        return Condition("Stalled", "True", blocker.reason, blocker.message + serving)
+    if verified.status == "False":
+        return Condition("Stalled", "True", verified.reason, verified.message + serving)
+    is_short = not view.is_rolled_out or len(view.observed.ready_pods) < view.service.least_replicas
+    if is_short and failure is not None and not failure.can_pass:
+        return Condition("Stalled", "True", failure.reason, failure.message + serving)
+    if is_short and workload is not None and workload.failure:
+        return Condition("Stalled", "True", "WorkloadFailed", workload.failure + serving)
+    return Condition("Stalled", "False", "Progressing", "nothing waits for a person")
+
+
+def _ready(view: View, stalled: Condition, *parts: Condition) -> Condition:
+    """The first part that is not healthy says why."""
+    if stalled.status == "True":
+        return Condition("Ready", "False", stalled.reason, stalled.message)
+    for part in (*parts[1:], parts[0]):
+        if part.status != "True":
+            return Condition("Ready", part.status, part.reason, part.message)
+    return Condition("Ready", "True", "Serving", f"verified replicas serve {view.service.model.name}")
+
+
+def _reconciling(view: View, stalled: Condition, rollout: Condition, workload: Condition) -> Condition:
+    if view.service.paused:
+        return Condition("Reconciling", "False", "Paused", "spec.paused is true: everything is left as it is")
+    if stalled.status == "True":
+        return Condition("Reconciling", "False", "Stalled", "see the condition Stalled")
+    for part in (workload, rollout):
+        if part.status != "True" and part.reason != "NoReplicas":
+            return Condition("Reconciling", "True", part.reason, part.message)
+    if view.is_applying:
+        return Condition("Reconciling", "True", "Applying", "changes were just applied")
+    return Condition("Reconciling", "False", "Settled", "the cluster holds what the spec asks for")
+
+
+def _scaling_active(view: View) -> list[Condition]:
+    """Left out for a fixed number of replicas: there is nothing that could be healthy or not."""
+    policy, decision = view.service.scaling, view.decision
+    if policy is None:
+        return []
+    if policy.mode is ScalingMode.PAUSED:
+        return [Condition("ScalingActive", "False", "ScalingPaused", "spec.scaling.mode is Paused")]
+    if decision is None:
+        return [Condition("ScalingActive", "Unknown", "NoDecision", "there is nothing to scale yet")]
+    if policy.mode is ScalingMode.RECOMMEND:
+        return [Condition("ScalingActive", "False", "RecommendOnly", "spec.scaling.mode is Recommend")]
+    status = "False" if decision.reason in _BLIND else "True"
+    return [Condition("ScalingActive", status, decision.reason, _SCALING_MESSAGES[decision.reason])]
+
+
+_SCALING_MESSAGES = {
+    Reason.BELOW_MINIMUM: "there were fewer than minReplicas",
+    Reason.ABOVE_MAXIMUM: "there were more than maxReplicas",
+    Reason.NO_METRICS: "no ready replica reports its load: nothing is scaled",
+    Reason.CACHE_DEMAND: "KV blocks ran short: replicas are added",
+    Reason.SLOT_DEMAND: "request slots ran short: replicas are added",
+    Reason.STABILIZING_UP: "more is needed; it has to last for behavior.scaleUp's window",
+    Reason.AT_MAXIMUM: "more is needed than maxReplicas allows",
+    Reason.METRICS_INCOMPLETE: "not every ready replica reports its load: none is removed",
+    Reason.REPLICAS_STARTING: "replicas are starting: none is removed",
+    Reason.STEADY: "the load fits the replicas",
+    Reason.QUEUED_REQUESTS: "fewer would do, but a queue is at targets.queueDepth: none is removed",
+    Reason.STABILIZING_DOWN: "fewer would do; it has to last for behavior.scaleDown's window",
+    Reason.LOW_DEMAND: "fewer will do: replicas are removed",
+}
+"""Without figures, which would make each tick a write; those stand in status.scaling."""
+
+
+def _scaling(decision: Decision | None, previous: Mapping[str, Any]) -> Status:
+    """The last decision; its figures are renewed when they have moved by a twentieth of the supply."""
+    if decision is None:
+        return dict(previous)
+    fresh = _figures(decision)
+    same = all(previous.get(key) == fresh[key] for key in ("desiredReplicas", "reason", "reporting", "supplyBlocks"))
+    moved = abs(previous.get("demandBlocks", 0) - fresh["demandBlocks"]) * 20
+    return dict(previous) if same and moved < max(1, fresh["supplyBlocks"]) else fresh
+
+
+def _figures(decision: Decision) -> Status:
+    inputs: Inputs = decision.inputs
+    return {
+        "desiredReplicas": decision.replicas,
+        "reason": str(decision.reason),
+        "message": decision.message,
+        "demandBlocks": round(inputs.demand_blocks),
+        "supplyBlocks": round(inputs.supply_blocks),
+        "reporting": inputs.reporting,
+    }
+
+
+def _revision(view: View, previous: Mapping[str, Any]) -> Status:
+    """`current` is the last one that all replicas were of."""
+    current = view.target if view.is_rolled_out else previous.get("revision", {}).get("current", "")
+    return {key: value for key, value in (("current", current), ("target", view.target)) if value}
+
+
+def _model(view: View) -> Status:
+    """The digest that ready replicas report, where they agree; an old pin that goes on serving shows here."""
+    reported = {view.digests[p.name] for p in view.observed.ready_pods if p.name in view.digests}
+    served = {"digest": reported.pop()} if len(reported) == 1 else {}
+    return {**served, "verifiedReplicas": view.verified}
+
+
+def _old_serving(view: View) -> str:
+    old = [p for p in view.observed.ready_pods if p.revision != view.target]
+    return f"; {len(old)} replicas of the previous revision go on serving" if old else ""
+
+
+def _with_times(
+    conditions: list[Condition], generation: int, previous: Mapping[str, Any], now: datetime
+) -> list[dict[str, Any]]:
+    """As the API has them; lastTransitionTime moves only where `status` does."""
+    before = {c["type"]: c for c in previous.get("conditions", [])}
+    stamp = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return [
+        {
+            "type": c.type,
+            "status": c.status,
+            "reason": str(c.reason),
+            "message": c.message[:4000],
+            "observedGeneration": generation,
+            "lastTransitionTime": (
+                before[c.type]["lastTransitionTime"] if before.get(c.type, {}).get("status") == c.status else stamp
+            ),
+        }
+        for c in conditions
+    ]

@@ -1,0 +1,327 @@
+"""What an InferenceService asks for, parsed once at the edge. Pure.
+
+Past `from_body`, code trusts these types: an invalid one cannot be built. Defaults stand here and in the CRD's schema,
+and a test compares them. Knows nothing of Kopf, the network or the clock.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Self
+
+from pinrail_contract import endpoints
+from pinrail_contract.launch import Dtype, LaunchSpec, Verification, parse_bytes
+from pinrail_contract.pins import API_VERSION, DIGEST
+
+from .errors import SpecError
+from .fields import Fields
+
+KIND = "InferenceService"
+MAX_REPLICAS = 1000
+_FORBIDDEN_ENV = re.compile(r"HOME|PATH|LD_.*|PYTHON.*")  # they could replace what is pinned
+
+
+class ScalingMode(StrEnum):
+    ACTIVE = "Active"  # scales
+    RECOMMEND = "Recommend"  # only reports what it would do
+    PAUSED = "Paused"  # neither
+
+
+class EngineType(StrEnum):
+    PINRAIL = "pinrail"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ServiceKey:
+    """Which InferenceService; what queues and logs name it by."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelPin:
+    """`spec.model`"""
+
+    name: str  # what requests give in `model`
+    manifest: str  # name of a ModelManifest in the same namespace
+    digest: str  # sha256:… that it must have
+
+    @classmethod
+    def parse(cls, f: Fields) -> Self:
+        reference = f.child("manifestRef", {"name"})
+        return cls(
+            name=f.text(
+                "name",
+                pattern=r"[A-Za-z0-9]([A-Za-z0-9._/:-]*[A-Za-z0-9])?",
+                wanted="at most 128 letters, digits and ._/:- between letters or digits",
+                most=128,
+            ),
+            manifest=_reference(reference, "name"),
+            digest=f.text("digest", pattern=DIGEST.pattern, wanted="sha256: and 64 lower-case hex digits"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """`spec.engine`"""
+
+    image: str  # empty: the operator's default
+    dtype: Dtype
+    env: tuple[tuple[str, str], ...]  # name, value
+
+    @classmethod
+    def parse(cls, f: Fields, verification: Verification) -> Self:
+        f.choice("type", EngineType.PINRAIL)
+        image = f.text("image", pattern=r"\S+", wanted="an image reference", default="")
+        if image and verification is Verification.ENFORCE and not is_pinned(image):
+            wanted = "want a reference that ends in @sha256:<64 hex digits> while spec.verification.mode is Enforce"
+            raise SpecError(f.path("image"), f"got {image!r}, {wanted}")
+        env = tuple(_variable(v) for v in f.children("env", {"name", "value"}, most=64))
+        return cls(image=image, dtype=f.choice("dtype", Dtype.AUTO), env=env)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """`spec.limits`, per replica"""
+
+    max_model_len: int  # tokens; 0: what the model and the cache allow
+    max_num_seqs: int  # requests that run at once
+    max_num_batched_tokens: int  # tokens in one step
+    max_queued: int  # requests that may wait
+    block_size: int  # tokens in one KV block
+    kv_cache_memory: int  # bytes
+
+    @classmethod
+    def parse(cls, f: Fields) -> Self:
+        return cls(
+            max_model_len=f.optional_integer("maxModelLen", least=1, most=2**24) or 0,
+            max_num_seqs=f.integer("maxNumSeqs", least=1, most=4096, default=32),
+            max_num_batched_tokens=f.integer("maxNumBatchedTokens", least=1, most=2**20, default=512),
+            max_queued=f.integer("maxQueued", least=1, most=10**6, default=256),
+            block_size=f.integer("blockSize", least=1, most=1024, default=16),
+            kv_cache_memory=_memory(f),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingPolicy:
+    """How far and how fast replicas follow the load (`spec.scaling`)."""
+
+    min_replicas: int
+    max_replicas: int
+    mode: ScalingMode = ScalingMode.ACTIVE
+    up_target: float = 0.85  # share of KV blocks or slots above which replicas are added
+    down_target: float = 0.70  # share that fewer replicas must not exceed
+    queue_depth: int = 5  # requests waiting in one replica that forbid scaling down
+    up_window: float = 0.0  # seconds that a higher demand must last
+    down_window: float = 300.0  # seconds that a lower demand must last
+    stale_after: float = 30.0  # seconds after which a replica's figures count as missing
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.min_replicas <= self.max_replicas:
+            seen = f"got minReplicas {self.min_replicas} and maxReplicas {self.max_replicas}"
+            raise SpecError("spec.scaling", f"{seen}, want minReplicas <= maxReplicas")
+        if not 0 < self.down_target < self.up_target <= 1:
+            seen = f"got scaleDownUtilization {self.down_target:g} and cacheUtilization {self.up_target:g}"
+            raise SpecError("spec.scaling.targets", f"{seen}, want 0 < scaleDownUtilization < cacheUtilization <= 1")
+
+    @classmethod
+    def parse(cls, f: Fields) -> Self:
+        targets = f.child("targets", {"cacheUtilization", "scaleDownUtilization", "queueDepth"})
+        behavior = f.child("behavior", {"scaleUp", "scaleDown"})
+        return cls(
+            min_replicas=f.integer("minReplicas", least=1, most=MAX_REPLICAS, default=1),
+            max_replicas=f.integer("maxReplicas", least=1, most=MAX_REPLICAS),
+            mode=f.choice("mode", ScalingMode.ACTIVE),
+            up_target=_share(targets, "cacheUtilization", "0.85"),
+            down_target=_share(targets, "scaleDownUtilization", "0.70"),
+            queue_depth=targets.integer("queueDepth", least=1, most=10**6, default=5),
+            up_window=_window(behavior, "scaleUp", 0),
+            down_window=_window(behavior, "scaleDown", 300),
+            stale_after=f.child("metrics", {"staleAfterSeconds"}).integer(
+                "staleAfterSeconds", least=10, most=3600, default=30
+            ),
+        )
+
+    def clamp(self, replicas: int) -> int:
+        return max(self.min_replicas, min(replicas, self.max_replicas))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodSettings:
+    """What is passed through to pods as it stands, in Kubernetes' own form."""
+
+    resources: Mapping[str, Any]
+    node_selector: Mapping[str, Any]
+    tolerations: tuple[Any, ...]
+    affinity: Mapping[str, Any]
+    priority_class_name: str
+    runtime_class_name: str
+    image_pull_secrets: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, f: Fields) -> Self:
+        return cls(
+            resources=f.mapping("resources"),
+            node_selector=f.mapping("nodeSelector"),
+            tolerations=tuple(f.items("tolerations", most=64)),
+            affinity=f.mapping("affinity"),
+            priority_class_name=_reference(f, "priorityClassName", default=""),
+            runtime_class_name=_reference(f, "runtimeClassName", default=""),
+            image_pull_secrets=tuple(_reference(s, "name") for s in f.children("imagePullSecrets", {"name"}, 16)),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InferenceService:
+    """One whole InferenceService."""
+
+    key: ServiceKey
+    uid: str  # empty outside a cluster
+    generation: int
+    model: ModelPin
+    verification: Verification
+    engine: Engine
+    limits: Limits
+    replicas: int | ScalingPolicy  # a fixed number, or how it follows the load
+    pod: PodSettings
+    drain_timeout: int  # seconds
+    min_available: int | None  # replicas that evictions must leave; None: they take one at a time
+    paused: bool
+
+    @classmethod
+    def from_body(cls, body: Mapping[str, Any]) -> Self:
+        """Parse a whole resource, with the defaults that the schema would fill in.
+
+        Raises SpecError that names the field, the value seen and the value wanted.
+        """
+        if body.get("kind") != KIND or body.get("apiVersion") != API_VERSION:
+            seen = f"got {body.get('kind')!r} of {body.get('apiVersion')!r}"
+            raise SpecError("kind", f"{seen}, want {KIND} of {API_VERSION}")
+        metadata = Fields(body.get("metadata"), "metadata")
+        f = Fields(body.get("spec"), "spec", _SPEC_FIELDS)
+        verification = f.child("verification", {"mode"}).choice("mode", Verification.ENFORCE)
+        drain = f.child("drain", {"timeoutSeconds"})
+        disruption = f.child("disruption", {"minAvailable"})
+        return cls(
+            key=ServiceKey(_namespace(metadata), _name(metadata)),
+            uid=metadata.text("uid", pattern=r".+", wanted="a uid", default=""),
+            generation=metadata.integer("generation", least=0, most=2**63, default=0),
+            model=ModelPin.parse(f.child("model", {"name", "manifestRef", "digest"})),
+            verification=verification,
+            engine=Engine.parse(f.child("engine", {"type", "image", "dtype", "env"}), verification),
+            limits=Limits.parse(f.child("limits", _LIMIT_FIELDS)),
+            replicas=_replicas(f),
+            pod=PodSettings.parse(f),
+            drain_timeout=drain.integer("timeoutSeconds", least=0, most=3600, default=30),
+            min_available=disruption.optional_integer("minAvailable", least=0, most=MAX_REPLICAS),
+            paused=f.flag("paused", False),
+        )
+
+    @property
+    def scaling(self) -> ScalingPolicy | None:
+        return self.replicas if isinstance(self.replicas, ScalingPolicy) else None
+
+    @property
+    def least_replicas(self) -> int:
+        """How many a new service starts with."""
+        return self.replicas.min_replicas if isinstance(self.replicas, ScalingPolicy) else self.replicas
+
+    def launch(
+        self, *, model_dir: str, manifest: str, host: str = "127.0.0.1", port: int = endpoints.PORT
+    ) -> LaunchSpec:
+        """What one replica's `pinrail serve` is told.
+
+        Args:
+            model_dir: The folder of the model's files, as the engine sees it.
+            manifest: The path of the manifest, as the engine sees it.
+            host: The address that the engine listens on.
+            port: The port that the engine listens on.
+        """
+        return LaunchSpec(
+            model_dir=model_dir,
+            manifest=manifest,
+            digest=self.model.digest,
+            served_model_name=self.model.name,
+            host=host,
+            port=port,
+            verification=self.verification,
+            dtype=self.engine.dtype,
+            max_model_len=self.limits.max_model_len,
+            max_num_seqs=self.limits.max_num_seqs,
+            max_num_batched_tokens=self.limits.max_num_batched_tokens,
+            max_queued=self.limits.max_queued,
+            block_size=self.limits.block_size,
+            kv_cache_memory=self.limits.kv_cache_memory,
+            drain_timeout=self.drain_timeout,
+        )
+
+
+def is_pinned(image: str) -> bool:
+    """Whether an image reference names its content by digest."""
+    return re.search(r"@sha256:[0-9a-f]{64}$", image) is not None
+
+
+_LIMIT_FIELDS = {"maxModelLen", "maxNumSeqs", "maxNumBatchedTokens", "maxQueued", "blockSize", "kvCacheMemory"}
+_SCALING_FIELDS = {"minReplicas", "maxReplicas", "mode", "targets", "behavior", "metrics"}
+_SPEC_FIELDS = {
+    "model", "verification", "engine", "limits", "replicas", "scaling", "resources", "nodeSelector", "tolerations",
+    "affinity", "priorityClassName", "runtimeClassName", "imagePullSecrets", "drain", "disruption", "paused",
+}  # fmt: skip
+
+
+def _name(metadata: Fields) -> str:
+    wanted = "at most 52 of a-z, 0-9 and '-', beginning with a letter: a Service is named by it"
+    return metadata.text("name", pattern=r"[a-z]([-a-z0-9]{0,50}[a-z0-9])?", wanted=wanted)
+
+
+def _namespace(metadata: Fields) -> str:
+    return metadata.text("namespace", pattern=r"[a-z0-9-]{1,63}", wanted="a namespace", default="default")
+
+
+def _reference(f: Fields, name: str, default: str | None = None) -> str:
+    """The name of another resource."""
+    return f.text(name, pattern=r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?", wanted="a resource name", default=default, most=253)
+
+
+def _replicas(f: Fields) -> int | ScalingPolicy:
+    if f.has("replicas") == f.has("scaling"):
+        seen = "both replicas and scaling" if f.has("replicas") else "neither replicas nor scaling"
+        raise SpecError("spec", f"got {seen}, want exactly one of them")
+    if f.has("replicas"):
+        return f.integer("replicas", least=0, most=MAX_REPLICAS)
+    return ScalingPolicy.parse(f.child("scaling", _SCALING_FIELDS))
+
+
+def _variable(f: Fields) -> tuple[str, str]:
+    name = f.text("name", pattern=r"[A-Za-z_][A-Za-z0-9_]*", wanted="a variable's name", most=128)
+    if _FORBIDDEN_ENV.fullmatch(name):
+        wanted = "want none of HOME, PATH, LD_* and PYTHON*: they could replace what is pinned"
+        raise SpecError(f.path("name"), f"got {name!r}, {wanted}")
+    return name, f.text("value", pattern=r"(?s).*", wanted="at most 4096 characters", most=4096)
+
+
+def _memory(f: Fields) -> int:
+    text = f.text("kvCacheMemory", pattern=r".*", wanted="bytes such as 512Mi", default="512Mi")
+    try:
+        size = parse_bytes(text)
+    except ValueError as e:
+        raise SpecError(f.path("kvCacheMemory"), str(e)) from e
+    if not 2**16 <= size <= 2**44:
+        raise SpecError(f.path("kvCacheMemory"), f"got {text!r}, want 64Ki to 16Ti, such as 512Mi or 2Gi")
+    return size
+
+
+def _share(f: Fields, name: str, default: str) -> float:
+    wanted = f'a decimal string of 0 to 1 such as "{default}"'
+    return float(f.text(name, pattern=r"0\.[0-9]{1,3}|1(\.0{1,3})?", wanted=wanted, default=default))
+
+
+def _window(behavior: Fields, name: str, default: int) -> int:
+    direction = behavior.child(name, {"stabilizationWindowSeconds"})
+    return direction.integer("stabilizationWindowSeconds", least=0, most=3600, default=default)

@@ -1,0 +1,130 @@
+"""What the API server takes and refuses, with no webhook: a refusal names field, value seen and value wanted."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from apiserver_documents import pin, service
+from operator_builders import IMAGE
+
+pytestmark = pytest.mark.apiserver
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "crds" / "examples").glob("*.yaml"))
+
+
+def model(**changes: Any) -> dict[str, Any]:
+    return {**service()["spec"]["model"], **changes}
+
+
+def scaled(**scaling: Any) -> dict[str, Any]:
+    return service(replicas=None, scaling={"maxReplicas": 4, **scaling})
+
+
+def manifest(**spec: Any) -> dict[str, Any]:
+    return pin() | {"spec": {**pin()["spec"], **spec}}
+
+
+def files(*roles: str, **change: Any) -> list[dict[str, Any]]:
+    return [{"path": f"{r}.bin", "size": 1, "sha256": "0" * 64, "role": r, **change} for r in roles]
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda f: f.name)
+def test_every_example_is_taken(kube: Any, file: Path) -> None:
+    kube("apply", "--server-side", "--dry-run=server", "-f", str(file))
+    kube("apply", "--server-side", "-f", str(file))
+    for document in yaml.safe_load_all(file.read_text()):
+        assert kube.exists(document["kind"], document["metadata"]["name"])
+
+
+REFUSED = [
+    pytest.param(service(replicas=None), "spec: got neither replicas nor scaling, want exactly one of them",
+                 id="neither"),
+    pytest.param(scaled() | {"spec": {**scaled()["spec"], "replicas": 1}},
+                 "spec: got both replicas and scaling, want exactly one of them", id="both"),
+    pytest.param(service(replicas=-1), "spec.replicas: Invalid value: -1: spec.replicas in body should be greater than",
+                 id="negative"),
+    pytest.param(service(model=None), "spec.model: Required value", id="no model"),
+    pytest.param(service(model=model(digest="latest")), 'spec.model.digest: Invalid value: "latest"', id="digest"),
+    pytest.param(service(model=model(manifestRef={})), "spec.model.manifestRef.name: Required value", id="no manifest"),
+    pytest.param(service(engine={"image": "engine:latest"}),
+                 "spec.engine.image: got engine:latest, want a reference that ends in @sha256:<64 hex digits>",
+                 id="image by tag"),
+    pytest.param(service(engine={"type": "vllm"}), 'spec.engine.type: Unsupported value: "vllm"', id="engine"),
+    pytest.param(service(engine={"env": [{"name": "LD_PRELOAD", "value": "x"}]}),
+                 "spec.engine.env: got LD_PRELOAD, want none of HOME, PATH, LD_* and PYTHON*", id="env"),
+    pytest.param(service(verification={"mode": "Off"}), 'spec.verification.mode: Unsupported value: "Off"', id="mode"),
+    pytest.param(service(limits={"kvCacheMemory": "1k"}), "spec.limits.kvCacheMemory: got 1k, want 64Ki to 16Ti",
+                 id="little memory"),
+    pytest.param(service(limits={"kvCacheMemory": "lots"}), "spec.limits.kvCacheMemory: got lots, want 64Ki to 16Ti",
+                 id="no quantity"),
+    pytest.param(service(limits={"maxNumSeqs": 0}), "spec.limits.maxNumSeqs: Invalid value: 0", id="no slots"),
+    pytest.param(scaled(minReplicas=5),
+                 "spec.scaling: got minReplicas 5 and maxReplicas 4, want minReplicas <= maxReplicas",
+                 id="min over max"),
+    pytest.param(scaled(minReplicas=0), "spec.scaling.minReplicas: Invalid value: 0", id="to zero"),
+    pytest.param(scaled(targets={"cacheUtilization": "0.6"}),
+                 "spec.scaling.targets: got scaleDownUtilization 0.70 and cacheUtilization 0.6, want 0 <",
+                 id="targets"),
+    pytest.param(scaled(targets={"cacheUtilization": "85%"}),
+                 'spec.scaling.targets.cacheUtilization: Invalid value: "85%"', id="per cent"),
+    pytest.param({**service(), "metadata": {"name": "chat.v1"}}, "metadata.name: got chat.v1, want at most 52 of a-z",
+                 id="name with a dot"),
+    pytest.param({**service(), "metadata": {"name": "c" * 53}}, "want at most 52 of a-z", id="long name"),
+    pytest.param(service(gpu=1), 'unknown field "spec.gpu"', id="unknown field"),
+    pytest.param(service(scaling={"maxReplica": 2}), 'unknown field "spec.scaling.maxReplica"', id="misspelt field"),
+    pytest.param(manifest(files=files("weights", "tokenizer")), "spec.files: got no file of role config, want at least",
+                 id="no config"),
+    pytest.param(manifest(files=files("config", "weights", "tokenizer", path="same")),
+                 'spec.files[1]: Duplicate value: {"path":"same"}', id="one name twice"),
+    pytest.param(manifest(files=files("config", "weights", "tokenizer") + files("index", path="a/b")),
+                 'spec.files[3].path: Invalid value: "a/b"', id="a folder"),
+    pytest.param(manifest(files=files("config", "weights", "tokenizer", sha256="A" * 64)), "spec.files[0].sha256",
+                 id="upper case"),
+    pytest.param(manifest(source={"uri": "hf://org/name"}), "spec.source.uri: got hf://org/name, want pvc://claim/path",
+                 id="scheme"),
+    pytest.param(manifest(source={"uri": "pvc://models/../x"}), "spec.source.uri: got pvc://models/../x", id="dots"),
+    pytest.param(manifest(schemaVersion=2), "spec.schemaVersion: Unsupported value: 2", id="newer schema"),
+    pytest.param(manifest(tokenizer={}), 'unknown field "spec.tokenizer"', id="field of a newer schema"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("document", "message"), REFUSED)
+def test_a_wrong_document_is_refused(kube: Any, document: dict[str, Any], message: str) -> None:
+    assert message in kube.refusal(document)
+
+
+def test_a_tag_is_taken_where_a_mismatch_only_warns(kube: Any) -> None:
+    kube.apply(service(engine={"image": "engine:dev"}, verification={"mode": "Warn"}))
+    kube.apply(service(engine={"image": IMAGE}, verification={"mode": "Enforce"}))
+
+
+def test_a_pin_never_changes(kube: Any) -> None:
+    kube.apply(manifest())
+    kube.apply(manifest())
+    said = kube.refusal(manifest(source={"uri": "pvc://elsewhere/x"}))
+    assert "want the spec as it was created; a pin never changes" in said
+
+
+def test_a_fixed_number_is_scaled_through_the_scale_subresource(kube: Any) -> None:
+    kube.apply(service())
+    kube.patch_status("infs", "chat", {"replicas": 1, "selector": "pinrail.dev/service=chat"})
+    kube("scale", "infs/chat", "--replicas=3")
+    assert kube.get("infs", "chat")["spec"]["replicas"] == 3
+    scale = kube("get", "--raw", f"/apis/pinrail.dev/v1alpha1/namespaces/{kube.namespace}/inferenceservices/chat/scale")
+    assert '"status":{"replicas":1,"selector":"pinrail.dev/service=chat"}' in scale
+
+
+def test_the_scale_subresource_is_refused_where_the_scaler_decides(kube: Any) -> None:
+    kube.apply(scaled())
+    done = kube.run("scale", "infs/chat", "--replicas=3")
+    assert "spec: got both replicas and scaling" in done.stderr
+
+
+def test_short_names_and_columns(kube: Any) -> None:
+    kube.apply(manifest(), service())
+    table = kube("get", "infs,pin")
+    assert "READY" in table
+    assert "pvc://models/tiny/v1" in table
+    assert "inferenceservice.pinrail.dev/chat" in kube("get", "pinrail", "-o", "name")
+    assert "Requests waiting in any one replica" in kube("explain", "infs.spec.scaling.targets.queueDepth")

@@ -1,0 +1,124 @@
+"""`pinrail up` as a person runs it: the real model, real engine processes, one endpoint, Ctrl-C."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import openai
+import pytest
+
+from pinrail_contract.cache import volumes
+from pinrail_contract.documents import read_manifest
+from pinrail_operator.local.replica import free_port
+
+EXAMPLE = Path(__file__).parents[3] / "crds" / "examples" / "smollm2.yaml"
+MODEL = volumes() / "models" / "smollm2-135m-instruct"
+LONG = 120.0  # seconds; only waited for in full when the test fails
+
+pytestmark = [
+    pytest.mark.model,
+    pytest.mark.skipif(
+        not MODEL.is_dir() and not os.environ.get("PINRAIL_REQUIRE_MODEL"), reason="no model; `make model` makes it"
+    ),
+]
+
+
+@dataclass
+class Up:
+    process: subprocess.Popen[bytes]
+    port: int
+    output: Path
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def wait_until_ready(self) -> None:
+        deadline = time.monotonic() + LONG
+        while time.monotonic() < deadline:
+            assert self.process.poll() is None, self.output.read_text()
+            try:
+                if httpx.get(self.url + "/ready", trust_env=False).status_code == 200:
+                    return
+            except httpx.TransportError:
+                pass
+            time.sleep(0.2)
+        pytest.fail(self.output.read_text())
+
+    def engines(self) -> list[int]:
+        """The process ids of its children."""
+        found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(self.process.pid)], capture_output=True, text=True)
+        return [int(pid) for pid in found.stdout.split()]
+
+
+def start(tmp_path: Path, *words: str) -> Up:
+    port, output = free_port(), tmp_path / "output"
+    with output.open("wb") as out:
+        command = [sys.executable, "-m", "pinrail_contract", "up", str(EXAMPLE), f"--port={port}", *words]
+        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
+    return Up(process, port, output)
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    running = start(tmp_path_factory.mktemp("up"))
+    try:
+        running.wait_until_ready()
+        yield running
+    finally:
+        running.process.kill()
+        running.process.wait()
+
+
+def test_it_answers_an_openai_client(up: Up) -> None:
+    with openai.OpenAI(base_url=up.url + "/v1", api_key="none", http_client=httpx.Client(trust_env=False)) as client:
+        model = client.models.list().data[0]
+        assert (model.model_extra or {})["manifest_digest"] == read_manifest(EXAMPLE).digest
+        stream = client.chat.completions.create(
+            model=model.id,
+            messages=[{"role": "user", "content": "What is the capital of France?"}],
+            temperature=0,
+            stream=True,
+        )
+        assert "Paris" in "".join(chunk.choices[0].delta.content or "" for chunk in stream)
+
+
+def test_an_engine_that_dies_is_started_again(up: Up) -> None:
+    (before,) = up.engines()
+    os.kill(before, signal.SIGKILL)
+    deadline = time.monotonic() + LONG
+    while up.engines() in ([], [before]) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    up.wait_until_ready()
+    assert up.engines() != [before]
+
+
+def test_ctrl_c_ends_it_and_its_engines(up: Up) -> None:
+    engines = up.engines()
+    up.process.send_signal(signal.SIGINT)
+    assert up.process.wait(LONG) == 0
+    for engine in engines:
+        with pytest.raises(ProcessLookupError):
+            os.kill(engine, 0)
+
+
+def test_a_flipped_byte_is_named_and_nothing_serves(tmp_path: Path) -> None:
+    folder = tmp_path / "volumes" / "models" / MODEL.name
+    shutil.copytree(MODEL, folder)
+    with (folder / "model.safetensors").open("r+b") as f:
+        f.seek(1_000_000)
+        byte = f.read(1)
+        f.seek(1_000_000)
+        f.write(bytes([byte[0] ^ 1]))
+    running = start(tmp_path, f"--volumes={tmp_path / 'volumes'}")
+    assert running.process.wait(LONG) == 1
+    said = running.output.read_text()
+    assert "model.safetensors: changed: has sha256" in said
+    assert "Traceback" not in said

@@ -1,0 +1,50 @@
+"""The table in `events_for`'s docstring, row by row."""
+
+from typing import Any
+
+import pytest
+
+from pinrail_operator.autoscale import Decision, Inputs, Reason
+from pinrail_operator.events import Event, EventType, events_for
+from pinrail_operator.plan import Plan
+
+
+def status(ready: str = "False", stalled: str = "False", reason: str = "ModelMismatch") -> dict[str, Any]:
+    return {
+        "conditions": [
+            {"type": "Ready", "status": ready, "reason": "Serving", "message": "serves"},
+            {"type": "Stalled", "status": stalled, "reason": reason, "message": f"because of {reason}"},
+        ]
+    }
+
+
+SCALE = Plan(scale={"metadata": {"name": "chat"}, "spec": {"replicas": 3}})
+INPUTS = Inputs(
+    current=2, ready=2, starting=0, reporting=2, demand_blocks=9.0, supply_blocks=10.0, requests=1, slots=0,
+    deepest_queue=0,
+)  # fmt: skip
+DECISION = Decision(3, Reason.CACHE_DEMAND, "more is needed", INPUTS, ())
+STALLED = Event(EventType.WARNING, "ModelMismatch", "because of ModelMismatch")
+READY = Event(EventType.NORMAL, "Serving", "serves")
+SCALED = Event(EventType.NORMAL, "Scaled", "from 2 to 3 replicas: more is needed")
+
+
+@pytest.mark.parametrize(
+    ("previous", "fresh", "plan", "decision", "events"),
+    [
+        pytest.param({}, status(), Plan(), None, [], id="new"),
+        pytest.param({}, status(stalled="True"), Plan(), None, [STALLED], id="new and stalled"),
+        pytest.param(status(), status(stalled="True"), Plan(), None, [STALLED], id="stalls"),
+        pytest.param(status(stalled="True"), status(stalled="True"), Plan(), None, [], id="still stalled"),
+        pytest.param(status(stalled="True", reason="NameTaken"), status(stalled="True"), Plan(), None, [STALLED],
+                     id="stalled for another reason"),
+        pytest.param(status(stalled="True"), status(), Plan(), None, [], id="no longer stalled"),
+        pytest.param(status(), status(ready="True"), Plan(), None, [READY], id="becomes ready"),
+        pytest.param(status(ready="True"), status(ready="True"), Plan(), None, [], id="still ready"),
+        pytest.param(status(), status(), SCALE, DECISION, [SCALED], id="the scaler writes"),
+        pytest.param(status(), status(), SCALE, None, [], id="a fixed number is written"),
+        pytest.param(status(), status(), Plan(), DECISION, [], id="the scaler holds"),
+    ],
+)  # fmt: skip
+def test_events_for(previous: Any, fresh: Any, plan: Plan, decision: Decision | None, events: list[Event]) -> None:
+    assert list(events_for(previous, fresh, plan, decision)) == events

@@ -1,0 +1,105 @@
+"""Pods that answer, pods that misbehave, and pages that lie: each becomes one value."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import pytest
+from aiohttp import web
+from operator_builders import DIGEST, pod
+
+from pinrail_contract import metrics as names
+from pinrail_operator import metrics
+from pinrail_operator.metrics import Scrape, Scraper, read_page
+
+PAGE = f"""
+{names.RUNNING}{{model_name="tiny"}} 2
+{names.WAITING}{{model_name="tiny"}} 1
+{names.KV_USAGE}{{model_name="tiny"}} 0.25
+{names.CACHE_CONFIG}{{block_size="16",num_gpu_blocks="100"}} 1
+{names.WAITING_BLOCKS} 3
+{names.MAX_NUM_SEQS} 8
+{names.MANIFEST_INFO}{{digest="{DIGEST}"}} 1
+"""
+
+
+@dataclass
+class FakePod:
+    """A metrics endpoint on 127.0.0.1 that behaves as `answer` says."""
+
+    answer: str = "good"
+    port: int = 0
+
+    async def page(self, _: web.Request) -> web.StreamResponse:
+        if self.answer == "hang":
+            await asyncio.sleep(60)
+        if self.answer == "error":
+            return web.Response(status=500)
+        if self.answer == "redirect":
+            raise web.HTTPFound("http://127.0.0.1:1/")
+        return web.Response(text=PAGE if self.answer == "good" else "x" * (metrics.MAX_PAGE + 1))
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakePod]:
+    fake, app = FakePod(), web.Application()
+    app.router.add_get("/metrics", fake.page)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    fake.port = runner.addresses[0][1]
+    yield fake
+    await runner.cleanup()
+
+
+async def scrape(fake: FakePod, answer: str, ip: str = "127.0.0.1") -> dict[str, Scrape]:
+    fake.answer = answer
+    made = Scraper.create()
+    try:
+        return await Scraper(made.session, fake.port).scrape([pod("a", ip=ip)])
+    finally:
+        await made.close()
+
+
+async def test_a_page_is_read(server: FakePod) -> None:
+    answers = await scrape(server, "good")
+    assert answers["a"].digest == DIGEST
+    assert answers["a"].load is not None
+    assert answers["a"].load.used_blocks == 25.0
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        ("error", "status 500, want 200"),
+        ("redirect", "status 302, want 200"),
+        ("huge", f"got more than {metrics.MAX_PAGE} bytes, want a metrics page"),
+    ],
+)
+async def test_another_answer_is_an_error(server: FakePod, answer: str, error: str) -> None:
+    assert await scrape(server, answer) == {"a": Scrape(error=error)}
+
+
+async def test_a_pod_that_hangs_is_given_up(server: FakePod, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "TIMEOUT", 0.1)
+    answers = await scrape(server, "hang")
+    assert answers["a"].error.startswith("TimeoutError")
+
+
+async def test_a_pod_that_refuses_the_connection(server: FakePod) -> None:
+    answers = await scrape(server, "good", ip="127.0.0.9")
+    assert "Connect" in answers["a"].error
+
+
+async def test_a_pod_without_an_address_is_not_asked(server: FakePod) -> None:
+    assert await scrape(server, "good", ip="") == {}
+
+
+def test_a_page_without_a_load_still_tells_the_digest() -> None:
+    answer = read_page(f'{names.MANIFEST_INFO}{{digest="{DIGEST}"}} 1\n'.encode())
+    assert (answer.load, answer.digest) == (None, DIGEST)
+    assert names.KV_USAGE in answer.error
+
+
+def test_a_page_that_is_no_text_is_an_error() -> None:
+    assert read_page(b"\xff\xfe").error

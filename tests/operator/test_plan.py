@@ -1,0 +1,255 @@
+"""Plans are values: the first one is golden, the steady one is empty, and each difference changes one thing."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from operator_builders import (
+    DIGEST,
+    IMAGE,
+    LABELS,
+    UID,
+    live_objects,
+    load,
+    manifest,
+    observed,
+    scaled,
+    service,
+    target,
+)  # fmt: skip
+
+from pinrail_operator import names, pods
+from pinrail_operator.autoscale import Decision, Report, decide
+from pinrail_operator.checks import Blocked, Blocker
+from pinrail_operator.observed import Ref
+from pinrail_operator.plan import Plan, is_rolled_out, plan_for, target_revision
+from pinrail_operator.types import InferenceService, ScalingPolicy
+
+GOLDEN = Path(__file__).parent / "golden"
+RICH = {
+    "model": {"name": "org/tiny", "manifestRef": {"name": "tiny-v1"}, "digest": DIGEST},
+    "engine": {"dtype": "float32", "env": [{"name": "OMP_NUM_THREADS", "value": "2"}]},
+    "limits": {"maxModelLen": 2048, "kvCacheMemory": "256Mi"},
+    "resources": {"requests": {"cpu": "1"}, "limits": {"memory": "2Gi"}},
+    "nodeSelector": {"disk": "ssd"},
+    "tolerations": [{"key": "gpu", "operator": "Exists"}],
+    "affinity": {"nodeAffinity": {}},
+    "priorityClassName": "high",
+    "runtimeClassName": "gvisor",
+    "imagePullSecrets": [{"name": "regcred"}],
+    "drain": {"timeoutSeconds": 60},
+    "disruption": {"minAvailable": 1},
+}
+
+
+def first_plan(asked: InferenceService, uri: str = "pvc://models/tiny/v1") -> Plan:
+    return plan_for(asked, observed(manifest=manifest(uri)), None, IMAGE, None)
+
+
+def decision(policy: ScalingPolicy, current: int, usage: float) -> Decision:
+    reports = [Report(load(usage))] * current
+    return decide(policy, reports, current=current, starting=0, history=(), now=0.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "plan"),
+    [
+        ("volume", first_plan(service(**RICH))),
+        ("web", first_plan(service(), "https://models.test/tiny/")),
+    ],
+    ids=["volume", "web"],
+)
+def test_the_first_plan_is_the_golden_one(name: str, plan: Plan) -> None:
+    """Where a pod differs from the golden one, raise pods.TEMPLATE_VERSION: every service rolls."""
+    file = GOLDEN / f"{name}.yaml"
+    rendered = yaml.safe_dump_all([dict(o) for o in plan.apply], sort_keys=False, width=120)
+    if not file.exists():
+        file.write_text(rendered)
+    assert list(yaml.safe_load_all(file.read_text())) == list(yaml.safe_load_all(rendered))
+    assert plan.scale is not None
+
+
+def test_a_settled_service_has_nothing_to_do() -> None:
+    plan = plan_for(service(), observed(live_objects(service())), None, IMAGE, None)
+    assert plan == Plan()
+    assert plan.is_empty
+    assert str(plan) == "nothing to do"
+
+
+def test_a_plan_with_any_part_is_not_empty() -> None:
+    body = {"kind": "Service", "metadata": {"name": "chat"}, "spec": {"replicas": 1}}
+    parts = [Plan(apply=(body,)), Plan(scale=body), Plan(delete=(Ref("ConfigMap", "old"),))]
+    assert not any(plan.is_empty for plan in parts)
+
+
+def test_without_a_manifest_there_is_no_target() -> None:
+    assert target_revision(service(), observed(manifest=None), IMAGE) == ""
+    assert target_revision(service(), observed(), IMAGE) == target(service())
+
+
+def test_the_applied_deployment_says_nothing_of_replicas() -> None:
+    plan = first_plan(service())
+    deployment = next(o for o in plan.apply if o["kind"] == "Deployment")
+    assert "replicas" not in deployment["spec"]
+    assert plan.scale is not None
+    assert plan.scale["spec"] == {"replicas": 2}
+    assert str(plan).endswith("apply Deployment chat, scale chat to 2")
+
+
+@pytest.mark.parametrize(
+    "stopped",
+    [
+        pytest.param({"blocker": Blocker(Blocked.DIGEST_MISMATCH, "x")}, id="blocked"),
+        pytest.param({"paused": True}, id="paused"),
+        pytest.param({"manifest": None}, id="no manifest"),
+    ],
+)
+def test_nothing_is_touched(stopped: dict[str, Any]) -> None:
+    asked = service(paused=stopped.get("paused", False), nodeSelector={"disk": "ssd"})
+    seen = observed(live_objects(service(), replicas=1), manifest=stopped.get("manifest", manifest()))
+    assert plan_for(asked, seen, stopped.get("blocker"), IMAGE, None).is_empty
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "Service", "ConfigMap", "PodDisruptionBudget"])
+def test_a_missing_object_is_applied_alone(kind: str) -> None:
+    live = {ref: o for ref, o in live_objects(service()).items() if ref.kind != kind}
+    plan = plan_for(service(), observed(live), None, IMAGE, None)
+    assert [o["kind"] for o in plan.apply] == [kind]
+
+
+@pytest.mark.parametrize(
+    ("asked", "current", "usage", "written"),
+    [
+        pytest.param(service(replicas=3), 2, None, 3, id="a fixed number is written"),
+        pytest.param(service(replicas=2), 2, None, None, id="a fixed number that holds is not"),
+        pytest.param(scaled(2), 0, None, 2, id="a new service starts with its minimum"),
+        pytest.param(scaled(), 2, 1.0, 3, id="the scaler's number is written"),
+        pytest.param(scaled(), 2, 0.8, None, id="the scaler keeps what there is"),
+        pytest.param(scaled(mode="Recommend"), 2, 1.0, None, id="a recommendation is not written"),
+        pytest.param(scaled(mode="Paused"), 2, None, None, id="a paused scaler leaves what there is"),
+    ],
+)
+def test_replicas(asked: InferenceService, current: int, usage: float | None, written: int | None) -> None:
+    live = live_objects(asked, replicas=current) if current else {}
+    said = decision(asked.scaling, current, usage) if asked.scaling and usage is not None else None
+    plan = plan_for(asked, observed(live), None, IMAGE, said)
+    assert (plan.scale["spec"]["replicas"] if plan.scale else None) == written
+
+
+def test_config_maps_of_older_pins_go_when_no_pod_mounts_them() -> None:
+    old = names.config_map(service(), manifest(weights="8" * 64))
+    live = live_objects(service())
+    current = next(o for ref, o in live.items() if ref.kind == "ConfigMap")
+    live[Ref("ConfigMap", old)] = {**copy.deepcopy(current), "metadata": {**current["metadata"], "name": old}}
+    plan = plan_for(service(), observed(live), None, IMAGE, None)
+    assert plan == Plan(delete=(Ref("ConfigMap", old),))
+    rolling = {**live, **live_objects(service(), updated=1)}
+    assert plan_for(service(), observed(rolling), None, IMAGE, None).delete == ()
+
+
+def test_a_config_map_of_someone_else_stays() -> None:
+    live = live_objects(service())
+    live[Ref("ConfigMap", "theirs")] = {"kind": "ConfigMap", "metadata": {"name": "theirs", "labels": LABELS}}
+    assert plan_for(service(), observed(live), None, IMAGE, None).is_empty
+
+
+@pytest.mark.parametrize(
+    ("change", "rolls"),
+    [
+        ({}, False),
+        ({"replicas": 7}, False),
+        ({"paused": True}, False),
+        ({"disruption": {"minAvailable": 1}}, False),
+        ({"model": {"name": "tiny", "manifestRef": {"name": "renamed"}, "digest": DIGEST}}, False),
+        ({"model": {"name": "other", "manifestRef": {"name": "tiny-v1"}, "digest": DIGEST}}, True),
+        ({"model": {"name": "tiny", "manifestRef": {"name": "tiny-v1"}, "digest": "sha256:" + "0" * 64}}, True),
+        ({"limits": {"maxNumSeqs": 8}}, True),
+        ({"limits": {"maxNumSeqs": 32}}, False),
+        ({"engine": {"env": [{"name": "A", "value": "1"}]}}, True),
+        ({"resources": {"limits": {"memory": "1Gi"}}}, True),
+        ({"nodeSelector": {"disk": "ssd"}}, True),
+        ({"tolerations": [{"operator": "Exists"}]}, True),
+        ({"affinity": {"podAffinity": {}}}, True),
+        ({"priorityClassName": "high"}, True),
+        ({"runtimeClassName": "gvisor"}, True),
+        ({"imagePullSecrets": [{"name": "r"}]}, True),
+        ({"drain": {"timeoutSeconds": 5}}, True),
+        ({"verification": {"mode": "Warn"}}, True),
+    ],
+    ids=str,
+)
+def test_what_rolls_the_pods(change: dict[str, Any], rolls: bool) -> None:
+    assert (target(service(**change)) != target(service())) is rolls
+
+
+def test_the_source_and_the_image_roll_the_pods_too() -> None:
+    base = target(service())
+    assert target(service(), manifest("pvc://models/elsewhere")) != base
+    assert pods.revision(service(), manifest(), "other@sha256:" + "0" * 64) != base
+
+
+@pytest.mark.parametrize(
+    ("counts", "complete"),
+    [
+        ({}, True),
+        ({"updated": 1}, False),
+        ({"observed_generation": 0}, False),
+        ({"total": 3}, False),
+        ({"total": 0, "updated": 0}, False),
+    ],
+    ids=str,
+)
+def test_is_rolled_out(counts: dict[str, int], complete: bool) -> None:
+    workload = observed(live_objects(service(), **counts)).workload
+    assert is_rolled_out(workload, target(service())) is complete
+    assert not is_rolled_out(workload, "another")
+
+
+def test_a_service_of_no_replicas_is_rolled_out() -> None:
+    workload = observed(live_objects(service(replicas=0), replicas=0)).workload
+    assert is_rolled_out(workload, target(service()))
+
+
+def test_owner_references_let_everything_go_with_the_service() -> None:
+    for applied in first_plan(service()).apply:
+        (owner,) = applied["metadata"]["ownerReferences"]
+        assert (owner["uid"], owner["kind"], owner["controller"]) == (UID, "InferenceService", True)
+
+
+def test_a_pod_passes_the_restricted_profile() -> None:
+    """The rules of Pod Security's `restricted`, and a root file system that nothing writes to."""
+    for uri in ("pvc://models/x", "https://models.test/x/"):
+        spec = pods.template(service(), manifest(uri), IMAGE)["spec"]
+        assert spec["securityContext"]["runAsNonRoot"]
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert spec["automountServiceAccountToken"] is False
+        assert all(set(v) & {"configMap", "emptyDir", "persistentVolumeClaim"} for v in spec["volumes"])
+        for container in (*spec.get("initContainers", ()), *spec["containers"]):
+            security = container["securityContext"]
+            assert security["capabilities"] == {"drop": ["ALL"]}
+            assert security["allowPrivilegeEscalation"] is False
+            assert security["readOnlyRootFilesystem"] is True
+
+
+def test_a_pod_is_given_time_to_drain() -> None:
+    spec = pods.template(service(drain={"timeoutSeconds": 45}), manifest(), IMAGE)["spec"]
+    assert spec["terminationGracePeriodSeconds"] == pods.PRE_STOP + 45 + 10
+    assert spec["containers"][0]["lifecycle"]["preStop"] == {"sleep": {"seconds": pods.PRE_STOP}}
+
+
+def test_a_claim_without_a_folder_is_mounted_whole() -> None:
+    (engine,) = pods.template(service(), manifest("pvc://models/"), IMAGE)["spec"]["containers"]
+    mount = next(m for m in engine["volumeMounts"] if m["name"] == "model")
+    assert "subPath" not in mount
+    assert mount["readOnly"] is True
+
+
+def test_the_engine_starts_on_an_argument_line_that_it_parses() -> None:
+    from pinrail_contract.launch import LaunchSpec
+
+    (engine,) = pods.template(service(**RICH), manifest(), IMAGE)["spec"]["containers"]
+    spec = LaunchSpec.parse(engine["args"][1:])
+    assert (spec.host, spec.digest, spec.model_dir) == ("0.0.0.0", DIGEST, "/models")
+    assert spec.manifest == "/etc/pinrail/manifest.json"

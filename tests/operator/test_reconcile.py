@@ -1,0 +1,208 @@
+"""One reconcile against a cluster made of values: what it writes, and what it leaves alone."""
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from operator_builders import DIGEST, IMAGE, body, live_objects, load, observed, pod, scaled, service
+
+from pinrail_operator.errors import Conflict, Refused
+from pinrail_operator.events import Event, EventType
+from pinrail_operator.metrics import Scrape
+from pinrail_operator.observed import Observed, Pod
+from pinrail_operator.plan import Plan
+from pinrail_operator.reconcile import Reconciler
+from pinrail_operator.types import InferenceService, ServiceKey
+
+KEY = ServiceKey("team", "chat")
+SETTLED = observed(live_objects(service()), (pod("chat-a"), pod("chat-b")))
+GOOD = {"chat-a": Scrape(load(0.5), DIGEST), "chat-b": Scrape(load(0.5), DIGEST)}
+
+
+@dataclass
+class FakeCluster:
+    """What there is, and what was written to it."""
+
+    body: Mapping[str, Any] | None
+    seen: Observed = field(default_factory=observed)
+    refuses: Exception | None = None
+    plans: list[Plan] = field(default_factory=list)
+    statuses: list[Mapping[str, Any]] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+
+    async def service(self, _: ServiceKey) -> Mapping[str, Any] | None:
+        return self.body
+
+    async def observe(self, _: InferenceService) -> Observed:
+        return self.seen
+
+    async def apply(self, _: str, plan: Plan) -> None:
+        if self.refuses is not None:
+            raise self.refuses
+        self.plans.append(plan)
+
+    async def write_status(self, body: Mapping[str, Any], status: Mapping[str, Any]) -> None:
+        self.statuses.append(status)
+        self.body = {**body, "status": status}
+
+    async def post(self, _: Mapping[str, Any], event: Event) -> None:
+        self.events.append(event)
+
+
+@dataclass
+class FakeScraper:
+    answers: dict[str, Scrape] = field(default_factory=dict)
+
+    async def scrape(self, pods: tuple[Pod, ...]) -> dict[str, Scrape]:
+        return {p.name: self.answers.get(p.name, Scrape(error="no answer")) for p in pods}
+
+
+def reconciler(cluster: FakeCluster, answers: dict[str, Scrape] | None = None, now: float = 0.0) -> Reconciler:
+    return Reconciler(
+        cluster=cluster, scraper=FakeScraper(answers or {}), engine_image=IMAGE, tick=5.0, resync=300.0,
+        clock=lambda: now, now=lambda: datetime(2026, 1, 1, tzinfo=UTC),
+    )  # fmt: skip
+
+
+def reasons(cluster: FakeCluster) -> dict[str, tuple[str, str]]:
+    return {c["type"]: (c["status"], c["reason"]) for c in cluster.statuses[-1]["conditions"]}
+
+
+async def test_a_service_that_is_gone_is_forgotten() -> None:
+    one = reconciler(FakeCluster(None))
+    assert await one.reconcile(KEY) is None
+    assert one.memories == {}
+
+
+async def test_a_service_that_is_being_deleted_is_left_to_the_garbage_collector() -> None:
+    ending = body()
+    ending["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    cluster = FakeCluster(ending)
+    assert await reconciler(cluster).reconcile(KEY) is None
+    assert (cluster.plans, cluster.statuses) == ([], [])
+
+
+async def test_a_new_service_is_applied_and_reported() -> None:
+    cluster = FakeCluster(body())
+    assert await reconciler(cluster).reconcile(KEY) == 5.0
+    (plan,) = cluster.plans
+    assert str(plan).endswith("apply Deployment chat, scale chat to 2")
+    assert reasons(cluster)["Reconciling"] == ("True", "ReplicasStarting")
+
+
+async def test_a_settled_service_is_written_once() -> None:
+    cluster = FakeCluster(body(), SETTLED)
+    one = reconciler(cluster, GOOD)
+    for _ in range(3):
+        await one.reconcile(KEY)
+    assert cluster.plans == []
+    assert len(cluster.statuses) == 1
+    assert cluster.statuses[0]["model"] == {"digest": DIGEST, "verifiedReplicas": 2}
+    assert cluster.events == [Event(EventType.NORMAL, "Serving", "verified replicas serve tiny")]
+
+
+async def test_a_lost_object_is_applied_again_and_looked_after() -> None:
+    live = {ref: o for ref, o in live_objects(service()).items() if ref.kind != "ConfigMap"}
+    cluster = FakeCluster(body(), observed(live, SETTLED.pods))
+    assert await reconciler(cluster, GOOD).reconcile(KEY) == 5.0
+    assert reasons(cluster)["Reconciling"] == ("True", "Applying")
+    assert reasons(cluster)["Ready"] == ("True", "Serving")
+
+
+async def test_a_missing_manifest_starts_nothing_and_tells_once() -> None:
+    cluster = FakeCluster(body(), observed(manifest=None))
+    one = reconciler(cluster)
+    for _ in range(2):
+        assert await one.reconcile(KEY) == 300.0
+    assert cluster.plans == []
+    assert reasons(cluster)["Stalled"] == ("True", "ManifestMissing")
+    assert [e.reason for e in cluster.events] == ["ManifestMissing"]
+    assert cluster.events[0].type is EventType.WARNING
+
+
+async def test_a_spec_that_cannot_be_read_is_reported_by_field() -> None:
+    cluster = FakeCluster(body(limits={"maxNumSeqs": "many"}), SETTLED)
+    assert await reconciler(cluster).reconcile(KEY) == 300.0
+    assert reasons(cluster)["Stalled"] == ("True", "InvalidSpec")
+    assert "spec.limits.maxNumSeqs: got 'many'" in cluster.events[0].message
+    assert cluster.plans == []
+
+
+async def test_what_the_api_server_refuses_is_reported_in_its_words() -> None:
+    cluster = FakeCluster(body(), refuses=Refused("the API server refuses chat: affinity is wrong"))
+    await reconciler(cluster).reconcile(KEY)
+    assert reasons(cluster)["Stalled"] == ("True", "Refused")
+    assert "affinity is wrong" in cluster.events[0].message
+
+
+async def test_a_scaling_that_was_refused_is_not_told_as_done() -> None:
+    seen = observed(live_objects(scaled(), replicas=2), (pod("chat-a"), pod("chat-b")))
+    cluster = FakeCluster(body(replicas=None, scaling={"maxReplicas": 4}), seen, refuses=Refused("exceeded quota"))
+    full = Scrape(load(1.0), DIGEST)
+    await reconciler(cluster, {"chat-a": full, "chat-b": full}).reconcile(KEY)
+    assert [e.reason for e in cluster.events] == ["Refused"]
+
+
+async def test_a_conflict_is_left_to_the_queue() -> None:
+    with pytest.raises(Conflict):
+        await reconciler(FakeCluster(body(), refuses=Conflict("x"))).reconcile(KEY)
+
+
+async def test_load_scales_and_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    asked = body(replicas=None, scaling={"maxReplicas": 4})
+    seen = observed(live_objects(scaled(), replicas=2), (pod("chat-a"), pod("chat-b")))
+    cluster = FakeCluster(asked, seen)
+    full = Scrape(load(1.0), DIGEST)
+    with caplog.at_level(logging.INFO, "pinrail.operator"):
+        assert await reconciler(cluster, {"chat-a": full, "chat-b": full}).reconcile(KEY) == 5.0
+    (plan,) = cluster.plans
+    assert plan.apply == ()
+    assert plan.scale is not None
+    assert plan.scale["spec"] == {"replicas": 3}
+    assert [e.reason for e in cluster.events] == ["Serving", "Scaled"]
+    (line,) = [r.getMessage() for r in caplog.records if r.getMessage().startswith("scaling ")]
+    facts = json.loads(line.removeprefix("scaling "))
+    assert (facts["replicas"], facts["reason"], facts["inputs"]["demand_blocks"]) == (3, "CacheDemand", 200.0)
+
+
+async def test_silent_pods_keep_what_they_said_until_it_is_stale() -> None:
+    asked = body(replicas=None, scaling={"maxReplicas": 4})
+    seen = observed(live_objects(scaled(), replicas=2), (pod("chat-a"), pod("chat-b")))
+    cluster = FakeCluster(asked, seen)
+    one = reconciler(cluster, GOOD)
+    await one.reconcile(KEY)
+    one.scraper = FakeScraper()
+    one.clock = lambda: 30.0
+    await one.reconcile(KEY)
+    assert cluster.statuses[-1]["scaling"]["reporting"] == 2
+    one.clock = lambda: 30.1
+    await one.reconcile(KEY)
+    assert cluster.statuses[-1]["scaling"]["reporting"] == 0
+    assert reasons(cluster)["ScalingActive"] == ("False", "NoMetrics")
+    assert reasons(cluster)["Ready"] == ("True", "Serving")
+
+
+async def test_a_pod_that_has_not_said_what_it_verified_is_asked_again_soon() -> None:
+    assert await reconciler(FakeCluster(body(), SETTLED)).reconcile(KEY) == 5.0
+    assert await reconciler(FakeCluster(body(), SETTLED), GOOD).reconcile(KEY) == 300.0
+
+
+async def test_a_silent_pod_is_logged_when_it_falls_silent_alone(caplog: pytest.LogCaptureFixture) -> None:
+    one = reconciler(FakeCluster(body(), SETTLED))
+    for _ in range(3):
+        await one.reconcile(KEY)
+    assert len([r for r in caplog.records if "no answer" in r.getMessage()]) == 2
+
+
+async def test_pods_that_are_gone_are_forgotten() -> None:
+    cluster = FakeCluster(body(), SETTLED)
+    one = reconciler(cluster, GOOD)
+    await one.reconcile(KEY)
+    cluster.seen = observed(live_objects(service()), (pod("chat-a"),))
+    await one.reconcile(KEY)
+    memory = one.memories[KEY]
+    assert (set(memory.loads), set(memory.digests)) == ({"chat-a"}, {"chat-a"})

@@ -1,0 +1,250 @@
+"""The status as a table of situations; what is written is whole, and equal where nothing changed."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from operator_builders import (
+    DIGEST,
+    IMAGE,
+    body,
+    faulty,
+    live_objects,
+    load,
+    manifest,
+    observed,
+    pod,
+    scaled,
+    service,
+    target,
+)  # fmt: skip
+
+from pinrail_contract.termination import Reason as Ending
+from pinrail_contract.termination import Termination
+from pinrail_operator import status
+from pinrail_operator.autoscale import Reason, Report, decide
+from pinrail_operator.checks import Blocked, Blocker
+from pinrail_operator.errors import SpecError
+from pinrail_operator.observed import Fault
+from pinrail_operator.plan import target_revision
+from pinrail_operator.status import View
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+STAMP = "2026-01-02T03:04:05Z"
+A, B = pod("chat-a"), pod("chat-b")
+VERIFIED = {"chat-a": DIGEST, "chat-b": DIGEST}
+WRONG = Fault("engine", "Error", "exit code 64", Termination(Ending.MODEL_MISMATCH, "tokenizer.json: changed"))
+CRASH = Fault("engine", "OOMKilled", "exit code 137", None)
+
+
+def view(asked: Any = None, pods: tuple[Any, ...] = (A, B), live: Any = None, **changes: Any) -> View:
+    """A service of two that is settled and verified, unless `changes` say otherwise."""
+    asked = asked or service()
+    seen = changes.pop("seen", None) or observed(live if live is not None else live_objects(asked), pods)
+    whole = {"blocker": None, "decision": None, "digests": VERIFIED, "target": target_revision(asked, seen, IMAGE)}
+    return View(service=asked, observed=seen, **{**whole, **changes})
+
+
+def conditions(rendered: dict[str, Any]) -> dict[str, str]:
+    return {c["type"]: c["status"] for c in rendered["conditions"]}
+
+
+def reasons(rendered: dict[str, Any]) -> dict[str, str]:
+    return {c["type"]: c["reason"] for c in rendered["conditions"]}
+
+
+def messages(rendered: dict[str, Any]) -> dict[str, str]:
+    return {c["type"]: c["message"] for c in rendered["conditions"]}
+
+
+def render(seen: View, previous: dict[str, Any] | None = None, now: datetime = NOW) -> dict[str, Any]:
+    return status.render(seen, previous or {}, now)
+
+
+OLD = pod("old", revision="older")
+MISSING = Blocker(Blocked.MANIFEST_MISSING, "ModelManifest tiny-v1 does not exist")
+
+# Ready, Reconciling, Stalled, ModelVerified, WorkloadReady, RolloutComplete; the reason of Ready
+ROWS = [
+    pytest.param(view(), "T F F T T T", "Serving", id="settled"),
+    pytest.param(view(live={}, pods=()), "F T F U F F", "ReplicasStarting", id="new"),
+    pytest.param(view(pods=(A, pod("chat-b", is_ready=False))), "F T F T F T", "ReplicasStarting",
+                 id="one is starting"),
+    pytest.param(view(blocker=MISSING, seen=observed(manifest=None), target=""), "F F T F F F", "ManifestMissing",
+                 id="no manifest"),
+    pytest.param(view(blocker=Blocker(Blocked.IMAGE_MISSING, "x"), live={}, pods=()), "F F T U F F",
+                 "EngineImageMissing", id="no image"),
+    pytest.param(view(blocker=Blocker(Blocked.DIGEST_MISMATCH, "x"), pods=(OLD, OLD)), "F F T F T T", "DigestMismatch",
+                 id="a blocked change, the old pin serves"),
+    pytest.param(view(pods=(OLD, OLD, faulty(WRONG, "chat-c")), live=live_objects(service(), total=3, updated=1)),
+                 "F F T F T F", "ModelMismatch", id="a roll-out meets wrong files"),
+    pytest.param(view(pods=(OLD, OLD, pod("chat-c", is_ready=False)), live=live_objects(service(), total=3, updated=1)),
+                 "F T F U T F", "RollingOut", id="a roll-out goes on"),
+    pytest.param(view(pods=(A, faulty(CRASH, "chat-b"))), "F F T T F T", "OOMKilled", id="one crashes"),
+    pytest.param(view(pods=(A, pod("chat-b", is_ready=False, unschedulable="no node"))), "F T F T F T",
+                 "Unschedulable", id="one has no node: it may come"),
+    pytest.param(view(digests={"chat-a": DIGEST}), "U F F U T T", "NotReported",
+                 id="one has not said what it verified"),
+    pytest.param(view(digests={**VERIFIED, "chat-b": "sha256:other"}), "F F T F T T", "DigestDiffers",
+                 id="one reports another digest"),
+    pytest.param(view(service(paused=True), live=live_objects(service(), updated=1)), "F F F T T F", "Paused",
+                 id="paused in a roll-out"),
+    pytest.param(view(service(replicas=3), live=live_objects(service())), "F T F T F T", "ReplicasStarting",
+                 id="more are asked for than the Deployment knows"),
+    pytest.param(view(is_applying=True), "T T F T T T", "Serving", id="settled, something was just applied"),
+    pytest.param(view(service(replicas=0), pods=(), live=live_objects(service(replicas=0), replicas=0)), "F F F U F T",
+                 "NoReplicas", id="none asked for"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("seen", "values", "ready"), ROWS)
+def test_conditions(seen: View, values: str, ready: str) -> None:
+    rendered = render(seen)
+    found = [value[0] for value in conditions(rendered).values()]
+    assert list(conditions(rendered)) == [
+        "Ready", "Reconciling", "Stalled", "ModelVerified", "WorkloadReady", "RolloutComplete",
+    ]  # fmt: skip
+    assert " ".join(found) == values
+    assert reasons(rendered)["Ready"] == ready
+
+
+@pytest.mark.parametrize("seen", [pytest.param(row.values[0], id=row.id) for row in ROWS])
+def test_reconciling_and_stalled_exclude_each_other(seen: View) -> None:
+    found = conditions(render(seen))
+    assert (found["Reconciling"], found["Stalled"]) != ("True", "True")
+    assert found["Ready"] != "True" or found["Stalled"] == "False"
+
+
+def test_a_settled_status_is_whole() -> None:
+    rendered = render(view())
+    assert rendered | {"conditions": []} == {
+        "observedGeneration": 3,
+        "conditions": [],
+        "replicas": 2,
+        "readyReplicas": 2,
+        "updatedReplicas": 2,
+        "selector": "pinrail.dev/service=chat",
+        "url": "http://chat.team.svc/v1",
+        "revision": {"current": target(service()), "target": target(service())},
+        "model": {"digest": DIGEST, "verifiedReplicas": 2},
+    }
+    assert {c["lastTransitionTime"] for c in rendered["conditions"]} == {STAMP}
+    assert {c["observedGeneration"] for c in rendered["conditions"]} == {3}
+
+
+def test_the_same_view_gives_the_same_status() -> None:
+    first = render(view())
+    assert render(view(), first, NOW + timedelta(hours=1)) == first
+
+
+def test_a_transition_time_moves_with_its_condition_alone() -> None:
+    first = render(view(pods=(A, pod("chat-b", is_ready=False))))
+    later = render(view(), first, NOW + timedelta(minutes=1))
+    times = {c["type"]: c["lastTransitionTime"] for c in later["conditions"]}
+    assert times["Ready"] == times["WorkloadReady"] == "2026-01-02T03:05:05Z"
+    assert times["RolloutComplete"] == times["Stalled"] == STAMP
+
+
+def test_wrong_files_are_named_with_the_next_step_and_what_still_serves() -> None:
+    seen = view(pods=(OLD, OLD, faulty(WRONG, "chat-c")), live=live_objects(service(), total=3, updated=1))
+    said = messages(render(seen))
+    assert "tokenizer.json: changed" in said["ModelVerified"]
+    assert "pinrail verify" in said["Stalled"]
+    assert "2 replicas of the previous revision go on serving" in said["Stalled"]
+
+
+def test_the_last_complete_revision_is_kept_while_another_rolls_out() -> None:
+    before = render(view())
+    rolling = view(service(limits={"maxNumSeqs": 8}), live=live_objects(service()))
+    rendered = render(rolling, before)
+    assert rendered["revision"] == {"current": target(service()), "target": rolling.target}
+
+
+def test_an_old_pin_that_goes_on_serving_shows_its_digest() -> None:
+    old = manifest(weights="8" * 64).digest
+    seen = view(blocker=Blocker(Blocked.DIGEST_MISMATCH, "x"), pods=(OLD,), digests={"old": old})
+    assert render(seen)["model"] == {"digest": old, "verifiedReplicas": 0}
+
+
+def scaling_view(usage: float, mode: str = "Active") -> View:
+    asked = scaled(mode=mode)
+    decision = decide(asked.scaling, [Report(load(usage))] * 2, current=2, starting=0, history=(), now=0.0)
+    return view(asked, decision=decision)
+
+
+def test_scaling_reports_its_figures() -> None:
+    assert render(scaling_view(1.0))["scaling"] == {
+        "desiredReplicas": 3, "reason": "CacheDemand", "demandBlocks": 200, "supplyBlocks": 200, "reporting": 2,
+        "message": "200 of 200 KV blocks and 0 of 20 request slots need 3 replicas",
+    }  # fmt: skip
+
+
+def test_a_crash_beyond_the_least_number_waits_for_nobody() -> None:
+    seen = view(scaled(), pods=(pod("chat-a"), faulty(CRASH, "chat-b")))
+    assert target(scaled()) == target(service())
+    assert (conditions(render(seen))["Ready"], conditions(render(seen))["Stalled"]) == ("True", "False")
+
+
+def test_a_deployment_that_cannot_make_pods_is_quoted() -> None:
+    live = live_objects(service(), total=1, updated=0)
+    deployment = next(o for ref, o in live.items() if ref.kind == "Deployment")
+    quota = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "exceeded quota"}
+    deployment["status"]["conditions"] = [quota]
+    said = messages(render(view(pods=(OLD,), live=live)))
+    assert said["Stalled"] == "FailedCreate: exceeded quota; 1 replicas of the previous revision go on serving"
+    assert said["WorkloadReady"] == "1 of 2 replicas are ready; FailedCreate: exceeded quota"
+
+
+@pytest.mark.parametrize("key", ["desiredReplicas", "reason", "reporting", "supplyBlocks"])
+def test_a_decision_that_differs_is_written(key: str) -> None:
+    first = render(scaling_view(0.78))
+    before = {**first, "scaling": {**first["scaling"], key: "other"}}
+    assert render(scaling_view(0.78), before) == first
+
+
+def test_small_moves_of_the_load_are_not_written() -> None:
+    first = render(scaling_view(0.78))
+    assert render(scaling_view(0.79), first) == first
+    assert render(scaling_view(0.84), first) != first
+
+
+def test_the_last_decision_stays_while_there_is_none() -> None:
+    first = render(scaling_view(0.8))
+    assert render(view(scaled()), first)["scaling"] == first["scaling"]
+
+
+def test_a_fixed_number_reports_no_scaling() -> None:
+    first = render(scaling_view(0.8))
+    assert "scaling" not in render(view(), first)
+    assert "ScalingActive" not in conditions(render(view(), first))
+
+
+@pytest.mark.parametrize(
+    ("seen", "value", "reason"),
+    [
+        (scaling_view(0.8), "True", "Steady"),
+        (scaling_view(0.8, "Recommend"), "False", "RecommendOnly"),
+        (view(scaled(mode="Paused")), "False", "ScalingPaused"),
+        (view(scaled()), "Unknown", "NoDecision"),
+    ],
+)
+def test_scaling_active(seen: View, value: str, reason: str) -> None:
+    (found,) = [c for c in render(seen)["conditions"] if c["type"] == "ScalingActive"]
+    assert (found["status"], found["reason"]) == (value, reason)
+
+
+def test_every_scaling_reason_has_its_words() -> None:
+    assert set(status._SCALING_MESSAGES) == set(Reason)
+
+
+def test_a_refused_spec_keeps_what_is_known() -> None:
+    before = render(view())
+    whole = body()
+    whole["metadata"]["generation"] = 4
+    rendered = status.refused(whole, SpecError("spec.replicas", "got 'x', want a number"), before, NOW)
+    assert rendered["observedGeneration"] == 4
+    assert rendered["readyReplicas"] == 2
+    found = conditions(rendered)
+    assert (found["Ready"], found["Reconciling"], found["Stalled"]) == ("False", "False", "True")
+    assert messages(rendered)["Stalled"] == "spec.replicas: got 'x', want a number; mend the field and apply again"
+    assert status.refused(whole, SpecError("spec.replicas", "got 'x', want a number"), rendered, NOW) == rendered

@@ -1,0 +1,132 @@
+"""Every refusal names the field, the value seen and the value wanted; what passes is parsed whole."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from operator_builders import DIGEST, IMAGE, body, scaled, service
+
+from pinrail_contract.launch import LaunchSpec
+from pinrail_operator.errors import SpecError
+from pinrail_operator.types import InferenceService, ScalingMode, ScalingPolicy, ServiceKey
+
+CRDS = Path(__file__).parents[2] / "crds"
+MODEL = {"name": "tiny", "manifestRef": {"name": "tiny-v1"}, "digest": DIGEST}
+
+
+def test_an_absent_field_takes_its_default() -> None:
+    parsed = service()
+    assert parsed.key == ServiceKey("team", "chat")
+    assert (parsed.replicas, parsed.limits.max_queued, parsed.limits.kv_cache_memory) == (2, 256, 512 * 2**20)
+    assert (parsed.drain_timeout, parsed.min_available, parsed.paused) == (30, None, False)
+
+
+def test_defaults_of_the_limits_are_those_of_the_engine() -> None:
+    bare = LaunchSpec(model_dir="/m", manifest="/x", digest=DIGEST, served_model_name="tiny")
+    assert service().launch(model_dir="/m", manifest="/x") == bare
+
+
+def test_the_launch_holds_every_limit() -> None:
+    asked = service(
+        limits={"maxModelLen": 4096, "maxNumSeqs": 8, "maxNumBatchedTokens": 64, "maxQueued": 9, "blockSize": 32,
+                "kvCacheMemory": "1Gi"},
+        engine={"dtype": "float32"},
+        verification={"mode": "Warn"},
+        drain={"timeoutSeconds": 5},
+    )  # fmt: skip
+    assert asked.launch(model_dir="/m", manifest="/x", host="0.0.0.0", port=9).args() == [
+        "--model-dir=/m", "--manifest=/x", f"--digest={DIGEST}", "--served-model-name=tiny", "--host=0.0.0.0",
+        "--port=9", "--verification=Warn", "--dtype=float32", "--max-model-len=4096", "--max-num-seqs=8",
+        "--max-num-batched-tokens=64", "--max-queued=9", "--block-size=32", "--kv-cache-memory=1073741824",
+        "--drain-timeout=5",
+    ]  # fmt: skip
+
+
+def test_scaling_is_read_whole() -> None:
+    asked = scaled(
+        2, 6, mode="Recommend", targets={"cacheUtilization": "0.9", "scaleDownUtilization": "0.5", "queueDepth": 7},
+        behavior={"scaleUp": {"stabilizationWindowSeconds": 1}, "scaleDown": {"stabilizationWindowSeconds": 2}},
+        metrics={"staleAfterSeconds": 40},
+    )  # fmt: skip
+    assert asked.scaling == ScalingPolicy(
+        min_replicas=2, max_replicas=6, mode=ScalingMode.RECOMMEND, up_target=0.9, down_target=0.5, queue_depth=7,
+        up_window=1, down_window=2, stale_after=40,
+    )  # fmt: skip
+    assert asked.least_replicas == 2
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"replicas": None}, "spec: got neither replicas nor scaling, want exactly one of them"),
+        ({"scaling": {"maxReplicas": 2}}, "spec: got both replicas and scaling, want exactly one of them"),
+        ({"replicas": -1}, "spec.replicas: got -1, want a whole number of 0 to 1000"),
+        ({"replicas": True}, "spec.replicas: got True, want a whole number of 0 to 1000"),
+        ({"model": None}, "spec.model.name: got nothing, want at most 128 letters"),
+        ({"model": {**MODEL, "digest": "latest"}}, "spec.model.digest: got 'latest', want sha256: and 64 lower-case"),
+        ({"model": {**MODEL, "digest": DIGEST.upper()}}, "want sha256: and 64 lower-case hex digits"),
+        ({"model": {**MODEL, "uri": "x"}}, "spec.model.uri: is not a known field, want one of digest, manifestRef"),
+        ({"model": {**MODEL, "manifestRef": "x"}}, "spec.model.manifestRef: got 'x', want an object"),
+        ({"verification": {"mode": "Off"}}, "spec.verification.mode: got 'Off', want one of Enforce, Warn"),
+        ({"engine": {"type": "vllm"}}, "spec.engine.type: got 'vllm', want one of pinrail"),
+        ({"engine": {"image": "engine:latest"}}, "spec.engine.image: got 'engine:latest', want a reference that ends"),
+        ({"engine": {"env": [{"name": "LD_PRELOAD", "value": "x"}]}}, "spec.engine.env[0].name: got 'LD_PRELOAD'"),
+        ({"engine": {"env": {}}}, "spec.engine.env: got {}, want a list of at most 64"),
+        ({"limits": {"maxNumSeqs": 0}}, "spec.limits.maxNumSeqs: got 0, want a whole number of 1 to 4096"),
+        ({"limits": {"kvCacheMemory": "lots"}}, "spec.limits.kvCacheMemory: got 'lots', want bytes above 0"),
+        ({"limits": {"kvCacheMemory": "1k"}}, "spec.limits.kvCacheMemory: got '1k', want 64Ki to 16Ti"),
+        ({"limits": {"kvCacheMemory": "17Ti"}}, "spec.limits.kvCacheMemory: got '17Ti', want 64Ki to 16Ti"),
+        ({"drain": {"timeoutSeconds": 4000}}, "spec.drain.timeoutSeconds: got 4000, want a whole number of 0 to 3600"),
+        ({"paused": "yes"}, "spec.paused: got 'yes', want true or false"),
+        ({"gpu": 1}, "spec.gpu: is not a known field"),
+        ({"resources": []}, "spec.resources: got [], want an object"),
+    ],
+)  # fmt: skip
+def test_a_wrong_field_is_refused(spec: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        service(**spec)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("scaling", "message"),
+    [
+        ({"minReplicas": 5}, "spec.scaling: got minReplicas 5 and maxReplicas 4, want minReplicas <= maxReplicas"),
+        ({"minReplicas": 0}, "spec.scaling.minReplicas: got 0, want a whole number of 1 to 1000"),
+        ({"targets": {"cacheUtilization": 0.85}}, "spec.scaling.targets.cacheUtilization: got 0.85, want a decimal"),
+        ({"targets": {"cacheUtilization": "0.7"}}, "got scaleDownUtilization 0.7 and cacheUtilization 0.7"),
+        ({"targets": {"scaleDownUtilization": "0.0"}}, "got scaleDownUtilization 0 and"),
+        ({"metrics": {"staleAfterSeconds": 1}}, "spec.scaling.metrics.staleAfterSeconds: got 1"),
+        ({"mode": "Off"}, "spec.scaling.mode: got 'Off', want one of Active, Recommend, Paused"),
+    ],
+)
+def test_a_wrong_scaling_field_is_refused(scaling: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        scaled(**scaling)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["Chat", "1chat", "chat.v1", "c" * 53, "chat-", ""])
+def test_a_name_that_no_service_can_have_is_refused(name: str) -> None:
+    whole = body()
+    whole["metadata"]["name"] = name
+    with pytest.raises(SpecError, match=r"metadata\.name: got"):
+        InferenceService.from_body(whole)
+
+
+def test_another_kind_is_refused() -> None:
+    with pytest.raises(SpecError, match="kind: got 'Pod' of 'v1', want InferenceService"):
+        InferenceService.from_body({"kind": "Pod", "apiVersion": "v1", "metadata": {}, "spec": {}})
+
+
+def test_a_tag_is_enough_where_a_mismatch_only_warns() -> None:
+    asked = service(engine={"image": "engine:dev"}, verification={"mode": "Warn"})
+    assert asked.engine.image == "engine:dev"
+    assert service(engine={"image": IMAGE}).engine.image == IMAGE
+
+
+@pytest.mark.parametrize("file", sorted((CRDS / "examples").glob("*.yaml")), ids=lambda f: f.name)
+def test_every_example_is_accepted(file: Path) -> None:
+    documents = list(yaml.safe_load_all(file.read_text()))
+    assert [InferenceService.from_body(d) for d in documents if d["kind"] == "InferenceService"]
