@@ -1,3 +1,5 @@
+"""What all tests of kernels share."""
+
 import pytest
 import torch
 

@@ -30,7 +30,7 @@ def engine_for(spec: LaunchSpec, model: VerifiedModel) -> EngineLoop:
     config = _config(model)
     arch = Arch.from_config(config)
     _check_architecture(config, model, spec.verification)
-    chosen, reason = dtype.choose(spec.dtype, dtype.cpu_flags(), has_accelerator())
+    chosen, reason = dtype.choose(spec.dtype, dtype.processor(), has_accelerator())
     size = sizes(spec, arch, ELEMENT_SIZES[chosen])
     log.info("compute type dtype=%s reason=%s", chosen, reason)
     log.info(

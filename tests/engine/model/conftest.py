@@ -1,3 +1,5 @@
+"""What all tests of models share: few threads, a fixed seed."""
+
 import pytest
 import torch
 

@@ -8,25 +8,31 @@ from pinrail_contract.launch import Dtype, LaunchSpec
 from pinrail_engine.core.state import Limits
 from pinrail_engine.errors import LaunchError
 from pinrail_engine.model.arch import Arch
-from pinrail_engine.run.dtype import choose, cpu_flags
+from pinrail_engine.run.dtype import Processor, choose, processor
 from pinrail_engine.run.sizes import sizes
 from pinrail_engine.run.threads import allowed, count
 
-FAST, SLOW = frozenset({"avx512_bf16", "avx2"}), frozenset({"avx2"})
+AMX = Processor("GenuineIntel", frozenset({"avx512_bf16", "amx_bf16"}))
+ZEN4 = Processor("AuthenticAMD", frozenset({"avx512_bf16", "avx2"}))
+NO_AMX = Processor("GenuineIntel", frozenset({"avx512_bf16", "avx2"}))
+PLAIN = Processor("AuthenticAMD", frozenset({"avx2"}))
 
 
 @pytest.mark.parametrize(
-    ("wanted", "flags", "accelerator", "chosen", "reason"),
+    ("wanted", "cpu", "accelerator", "chosen", "reason"),
     [
-        pytest.param(Dtype.BFLOAT16, SLOW, False, Dtype.BFLOAT16, "--dtype", id="explicit"),
-        pytest.param(Dtype.FLOAT32, FAST, True, Dtype.FLOAT32, "--dtype", id="explicit, against the machine"),
-        pytest.param(Dtype.AUTO, SLOW, True, Dtype.BFLOAT16, "accelerator", id="accelerator"),
-        pytest.param(Dtype.AUTO, FAST, False, Dtype.BFLOAT16, "avx512_bf16", id="fast CPU"),
-        pytest.param(Dtype.AUTO, SLOW, False, Dtype.FLOAT32, "none of amx_bf16, avx512_bf16", id="other CPU"),
+        pytest.param(Dtype.BFLOAT16, PLAIN, False, Dtype.BFLOAT16, "--dtype", id="explicit"),
+        pytest.param(Dtype.FLOAT32, AMX, True, Dtype.FLOAT32, "--dtype", id="explicit, against the machine"),
+        pytest.param(Dtype.AUTO, PLAIN, True, Dtype.BFLOAT16, "accelerator", id="accelerator"),
+        pytest.param(Dtype.AUTO, AMX, False, Dtype.BFLOAT16, "amx_bf16", id="AMX"),
+        pytest.param(Dtype.AUTO, ZEN4, False, Dtype.BFLOAT16, "avx512_bf16", id="AVX-512 bfloat16 of AMD"),
+        pytest.param(Dtype.AUTO, NO_AMX, False, Dtype.FLOAT32, "no faster", id="AVX-512 bfloat16 of Intel"),
+        pytest.param(Dtype.AUTO, PLAIN, False, Dtype.FLOAT32, "no faster", id="neither"),
+        pytest.param(Dtype.AUTO, Processor(), False, Dtype.FLOAT32, "no faster", id="unknown"),
     ],
 )
-def test_dtype(wanted: Dtype, flags: frozenset[str], accelerator: bool, chosen: Dtype, reason: str) -> None:
-    found, why = choose(wanted, flags, accelerator)
+def test_dtype(wanted: Dtype, cpu: Processor, accelerator: bool, chosen: Dtype, reason: str) -> None:
+    found, why = choose(wanted, cpu, accelerator)
     assert found == chosen
     assert reason in why
 
@@ -49,7 +55,7 @@ def test_threads(processors: int, quota: str, threads: int) -> None:
 
 def test_this_machine_can_be_read() -> None:
     assert allowed() >= 1
-    assert isinstance(cpu_flags(), frozenset)
+    assert processor() == Processor() or "fpu" in processor().flags
 
 
 ARCH = Arch(

@@ -1,3 +1,5 @@
+"""Model folders to verify and load."""
+
 from collections.abc import Callable
 from pathlib import Path
 
