@@ -13,7 +13,7 @@ from typing import Any
 import urllib3
 from kubernetes import client, config
 
-from .errors import Conflict, Refused, Unavailable
+from .errors import Conflict, Ending, Refused, Unavailable
 
 APPLY = "application/apply-patch+yaml"
 JSON = "application/json"
@@ -99,13 +99,14 @@ class Api:
 def _result(method: str, path: str, status: int, data: bytes, retry_after: str | None) -> Body | None:
     """The answer's object; failures become errors.
 
-    | status             | result                          |
-    |--------------------|---------------------------------|
-    | 2xx                | the object                      |
-    | 404, GET or DELETE | None                            |
-    | 409                | Conflict                        |
-    | 429, 5xx, 401      | Unavailable, after Retry-After  |
-    | other              | Refused, in the server's words  |
+    | status                          | result                         |
+    |---------------------------------|--------------------------------|
+    | 2xx                             | the object                     |
+    | 404, GET or DELETE              | None                           |
+    | 409                             | Conflict                       |
+    | 429, 5xx, 401                   | Unavailable, after Retry-After |
+    | 403, namespace is being deleted | Ending                         |
+    | other                           | Refused, in the server's words |
     """
     if 200 <= status < 300:
         answer: Body = json.loads(data)
@@ -118,7 +119,17 @@ def _result(method: str, path: str, status: int, data: bytes, retry_after: str |
     if status in (401, 429) or status >= 500:
         wait = float(retry_after) if retry_after and retry_after.isdigit() else 5.0
         raise Unavailable(f"the Kubernetes API ({status} for {method} {path}: {message})", retry_after=wait)
+    if status == 403 and _is_ending(data):
+        raise Ending(message)
     raise Refused(f"the API server refuses {path.rpartition('/')[2]}: {message}")
+
+
+def _is_ending(data: bytes) -> bool:
+    try:
+        causes = json.loads(data)["details"]["causes"]
+        return any(cause["reason"] == "NamespaceTerminating" for cause in causes)
+    except (ValueError, KeyError, TypeError):
+        return False
 
 
 def _message(data: bytes) -> str:

@@ -3,6 +3,7 @@
 OperatorError
 ├── SpecError      the user's object is wrong; only an edit can fix it
 ├── Refused        the API server will not take an object that the spec leads to; only an edit can fix it
+├── Ending         the namespace is being deleted: nothing more is to be made there
 ├── Conflict       someone else wrote first; read again and decide again
 ├── NotLeader      another operator leads: this one writes nothing
 └── Unavailable    something we depend on did not answer; trying again may help
@@ -30,6 +31,10 @@ class SpecError(OperatorError):
 
 class Refused(OperatorError):
     """The API server's own words, with the object they are about."""
+
+
+class Ending(OperatorError):
+    """The namespace is being deleted; what it holds goes with it."""
 
 
 class Conflict(OperatorError):

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from .errors import Conflict, NotLeader, Unavailable
+from .errors import Conflict, Ending, NotLeader, Refused, Unavailable
 
 log = logging.getLogger("pinrail.operator")
 
@@ -56,7 +56,9 @@ class KeyQueue(Generic[Key]):
             self._not_before.pop(key, None)
         except NotLeader:
             again = FOLLOWER_DELAY
-        except (Conflict, Unavailable) as e:
+        except Ending:
+            again = None
+        except (Conflict, Refused, Unavailable) as e:
             again = self._back_off(key, e.retry_after if isinstance(e, Unavailable) else 0.0)
             log.warning("%s: %s; again in %.1f s", key, e, again)
         except Exception:

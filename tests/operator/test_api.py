@@ -6,7 +6,7 @@ import pytest
 from kubernetes import client
 
 from pinrail_operator.api import Api, _result
-from pinrail_operator.errors import Conflict, OperatorError, Refused, Unavailable
+from pinrail_operator.errors import Conflict, Ending, OperatorError, Refused, Unavailable
 
 SAID = json.dumps({"kind": "Status", "message": "as the server says"}).encode()
 
@@ -35,6 +35,14 @@ def test_result(method: str, status: int, error: type[OperatorError] | None) -> 
         return
     with pytest.raises(error, match="as the server says"):
         _result(method, "/x/chat", status, SAID, None)
+
+
+@pytest.mark.parametrize(("method", "kind"), [("PATCH", "deployments"), ("POST", "events")])
+def test_a_namespace_that_is_being_deleted_takes_nothing_more(method: str, kind: str) -> None:
+    causes = [{"reason": "NamespaceTerminating", "message": "namespace x is being terminated", "field": ""}]
+    said = json.dumps({"kind": "Status", "message": "being terminated", "details": {"causes": causes}}).encode()
+    with pytest.raises(Ending, match="being terminated"):
+        _result(method, f"/x/{kind}", 403, said, None)
 
 
 @pytest.mark.parametrize(("header", "seconds"), [("7", 7.0), (None, 5.0), ("Wed, 21 Oct", 5.0)])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pinrail_operator.errors import Conflict, NotLeader, Unavailable
+from pinrail_operator.errors import Conflict, Ending, NotLeader, Refused, Unavailable
 from pinrail_operator.queue import FOLLOWER_DELAY, KeyQueue
 
 Work = Callable[[str], Awaitable[float | None]]
@@ -77,6 +77,8 @@ def times_of(failures: list[Exception | float | None], seconds: float = 1000.0) 
         pytest.param([Unavailable("x", retry_after=30.0)], [0, 30], id="as long as the server says"),
         pytest.param([ValueError("a bug")], [0, 0.5], id="a bug does not end the queue"),
         pytest.param([Conflict("x"), 10.0, Conflict("x")], [0, 0.5, 10.5, 11.0], id="success forgets failures"),
+        pytest.param([Refused("x")], [0, 0.5], id="what is refused may be taken later"),
+        pytest.param([Ending("x"), 10.0], [0], id="in a namespace that ends there is nothing left to do"),
         pytest.param([NotLeader("x")] * 2, [0, FOLLOWER_DELAY, 2 * FOLLOWER_DELAY], id="a follower keeps its keys"),
     ],
 )
