@@ -76,8 +76,8 @@ def volume(request: pytest.FixtureRequest, operator: None) -> Iterator[Volume]:
     kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(_persistent_volume(namespace, folder)))
     apply(_claim(namespace), MANIFEST, namespace=namespace)
     yield Volume(namespace, folder / MODEL)
-    kubectl("delete", "namespace", namespace, "--wait=true", "--timeout=120s")
-    kubectl("delete", "pv", namespace, "--wait=true", "--timeout=60s")
+    kubectl("delete", "namespace", namespace, "--wait=false")
+    kubectl("delete", "pv", namespace, "--wait=false")
     shutil.rmtree(folder)
 
 
