@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import http.client
 import shutil
+import ssl
 import time
 import urllib.error
 import urllib.parse
@@ -62,22 +63,32 @@ def opener_of(manifest: ModelManifest) -> Open:
 
 def _fetch_file(pin: FilePin, folder: Path, transfer: Callable[[Path], str], wait: Wait) -> None:
     """Repeat `transfer`, which takes the part file and returns its sha256, until the file is whole."""
-    part, final = folder / f"{pin.path}.part", folder / pin.path
-    final.unlink(missing_ok=True)
+    part, whole = folder / f"{pin.path}.part", folder / pin.path
+    whole.unlink(missing_ok=True)
     for attempt in range(1, ATTEMPTS + 1):
         try:
             digest = transfer(part)
             break
         except (OSError, http.client.HTTPException) as e:
-            if isinstance(e, urllib.error.HTTPError) and e.code in (401, 403, 404, 410):
-                raise SourceError(f"{pin.path}: the source answers {e.code} {e.reason}") from e
+            if final := _final(e):
+                raise SourceError(f"{pin.path}: the source {final}") from e
             if attempt == ATTEMPTS:
                 raise SourceError(f"{pin.path}: gave up after {ATTEMPTS} attempts: {e}") from e
             wait(2.0**attempt)
     if digest != pin.sha256:
         part.unlink()
         raise SourceError(f"{pin.path}: the source has sha256 {digest}, want {pin.sha256}")
-    part.rename(final)
+    part.rename(whole)
+
+
+def _final(error: Exception) -> str:
+    """What the source did that trying again cannot mend; empty where it can."""
+    if isinstance(error, urllib.error.HTTPError) and error.code in (401, 403, 404, 410):
+        return f"answers {error.code} {error.reason}"
+    reason = getattr(error, "reason", None)
+    if isinstance(reason, ssl.SSLCertVerificationError):
+        return f"cannot be trusted: {reason.verify_message}"
+    return ""
 
 
 def _continue(pin: FilePin, opener: Open, progress: Progress, part: Path) -> str:

@@ -94,7 +94,7 @@ def render(view: View, previous: Mapping[str, Any], now: datetime) -> Status:
         "revision": _revision(view, previous),
         "model": _model(view),
     }
-    scaling = _scaling(view.decision, previous.get("scaling", {})) if view.service.scaling is not None else {}
+    scaling = _scaling(view, previous.get("scaling", {}), now) if view.service.scaling is not None else {}
     return {**status, "scaling": scaling} if scaling else status
 
 
@@ -230,11 +230,20 @@ _SCALING_MESSAGES = {
 """Without figures, which would make each tick a write; those stand in status.scaling."""
 
 
-def _scaling(decision: Decision | None, previous: Mapping[str, Any]) -> Status:
-    """The last decision; its figures are renewed when they have moved by a twentieth of the supply."""
+def _scaling(view: View, previous: Mapping[str, Any], now: datetime) -> Status:
+    """The last decision, and the last one that changed the number of replicas.
+
+    The figures are renewed when they have moved by a twentieth of the supply.
+    """
+    decision = view.decision
     if decision is None:
         return dict(previous)
-    fresh = _figures(decision)
+    kept = {"lastScale": previous["lastScale"]} if "lastScale" in previous else {}
+    policy, before = view.service.scaling, decision.inputs.current
+    if policy is not None and policy.mode is ScalingMode.ACTIVE and decision.replicas != before:
+        change = {"from": before, "to": decision.replicas, "reason": str(decision.reason)}
+        kept = {"lastScale": {**change, "message": decision.message, "time": _written(now)}}
+    fresh = {**_figures(decision), **kept}
     same = all(previous.get(key) == fresh[key] for key in ("desiredReplicas", "reason", "reporting", "supplyBlocks"))
     moved = abs(previous.get("demandBlocks", 0) - fresh["demandBlocks"]) * 20
     return dict(previous) if same and moved < max(1, fresh["supplyBlocks"]) else fresh
@@ -275,7 +284,7 @@ def _with_times(
 ) -> list[dict[str, Any]]:
     """As the API has them; lastTransitionTime moves only where `status` does."""
     before = {c["type"]: c for c in previous.get("conditions", [])}
-    stamp = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    stamp = _written(now)
     return [
         {
             "type": c.type,
@@ -289,3 +298,8 @@ def _with_times(
         }
         for c in conditions
     ]
+
+
+def _written(moment: datetime) -> str:
+    """As Kubernetes writes times."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -154,6 +154,17 @@ def test_a_redirect_away_from_https_is_refused(
         fetch(replace(manifest, source=Source(url)), tmp_path / "out")
 
 
+def test_a_source_that_cannot_be_trusted_is_refused_at_once(
+    server: tuple[str, Behaviour], manifest: ModelManifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SSL_CERT_FILE")
+    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
+    waits: list[float] = []
+    with pytest.raises(SourceError, match=r"config.json: the source cannot be trusted: self-signed certificate"):
+        fetch(replace(manifest, source=Source(server[0])), tmp_path / "out", wait=waits.append)
+    assert waits == []
+
+
 def test_a_volume_is_mounted_and_never_fetched(manifest: ModelManifest, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="is mounted, not fetched"):
         fetch(replace(manifest, source=Source("pvc://models/tiny")), tmp_path / "out")

@@ -173,10 +173,22 @@ def scaling_view(usage: float, mode: str = "Active") -> View:
 
 
 def test_scaling_reports_its_figures() -> None:
+    message = "200 of 200 KV blocks and 0 of 20 request slots need 3 replicas"
     assert render(scaling_view(1.0))["scaling"] == {
         "desiredReplicas": 3, "reason": "CacheDemand", "demandBlocks": 200, "supplyBlocks": 200, "reporting": 2,
-        "message": "200 of 200 KV blocks and 0 of 20 request slots need 3 replicas",
+        "message": message,
+        "lastScale": {"from": 2, "to": 3, "reason": "CacheDemand", "message": message, "time": "2026-01-02T03:04:05Z"},
     }  # fmt: skip
+
+
+def test_the_last_change_stays_when_later_decisions_change_nothing() -> None:
+    first = render(scaling_view(1.0))
+    assert render(scaling_view(0.8), first)["scaling"]["lastScale"] == first["scaling"]["lastScale"]
+
+
+@pytest.mark.parametrize("mode", ["Recommend", "Paused"])
+def test_what_is_only_recommended_is_no_change(mode: str) -> None:
+    assert "lastScale" not in render(scaling_view(1.0, mode)).get("scaling", {})
 
 
 def test_a_crash_beyond_the_least_number_waits_for_nobody() -> None:
