@@ -1,12 +1,14 @@
 """`pinrail chat TEXT`: ask a running service something, and see how quickly it answers."""
 
 import argparse
+import http.client
 import json
 import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +33,7 @@ class Answer:
 def ask(url: str, model: str, text: str, max_tokens: int, timeout: float = 300.0) -> Iterator[str | Answer]:
     """Stream one chat answer: pieces of text, then an Answer.
 
-    Raises SourceError with the server's own words where it refuses, or does not answer.
+    Raises SourceError with the server's own words where it refuses, does not answer, or breaks off.
     """
     body = {
         "model": model,
@@ -42,19 +44,20 @@ def ask(url: str, model: str, text: str, max_tokens: int, timeout: float = 300.0
         "stream_options": {"include_usage": True},
     }
     started, first, tokens, pieces = time.monotonic(), 0.0, 0, []
-    for chunk in _events(url + endpoints.CHAT_COMPLETIONS, body, timeout):
-        tokens = (chunk.get("usage") or {}).get("completion_tokens", tokens)
-        piece = "".join(c["delta"].get("content") or "" for c in chunk["choices"])
-        if piece:
-            first = first or time.monotonic() - started
-            pieces.append(piece)
-            yield piece
+    with _spoken(url):
+        for chunk in _events(url + endpoints.CHAT_COMPLETIONS, body, timeout):
+            tokens = (chunk.get("usage") or {}).get("completion_tokens", tokens)
+            piece = "".join(c["delta"].get("content") or "" for c in chunk["choices"])
+            if piece:
+                first = first or time.monotonic() - started
+                pieces.append(piece)
+                yield piece
     yield Answer("".join(pieces), tokens, first, time.monotonic() - started)
 
 
 def served_model(url: str) -> dict[str, Any]:
     """The first entry of /v1/models; raises SourceError where nothing answers."""
-    with _open(urllib.request.Request(url + endpoints.MODELS), 10.0) as response:
+    with _spoken(url), _open(urllib.request.Request(url + endpoints.MODELS), 10.0) as response:
         entry: dict[str, Any] = json.load(response)["data"][0]
         return entry
 
@@ -63,11 +66,25 @@ def _events(url: str, body: dict[str, Any], timeout: float) -> Iterator[dict[str
     headers = {"Content-Type": "application/json"}
     with _open(urllib.request.Request(url, json.dumps(body).encode(), headers), timeout) as response:
         for line in response:
-            if line.startswith(b"data: ") and line.strip() != b"data: [DONE]":
+            if line.strip() == b"data: [DONE]":
+                return
+            if line.startswith(b"data: "):
                 event: dict[str, Any] = json.loads(line[6:])
                 if "error" in event:
                     raise SourceError(str(event["error"].get("message")))
                 yield event
+    raise SourceError(f"{url}: the answer broke off before its end")
+
+
+@contextmanager
+def _spoken(url: str) -> Iterator[None]:
+    """An answer that breaks off, or is none of OpenAI's, becomes a SourceError."""
+    try:
+        yield
+    except (OSError, http.client.HTTPException) as e:
+        raise SourceError(f"{url}: the answer broke off: {str(e) or type(e).__name__}") from e
+    except (ValueError, LookupError, TypeError, AttributeError) as e:
+        raise SourceError(f"{url}: answers what no OpenAI server would ({type(e).__name__}: {e})") from e
 
 
 def _open(request: urllib.request.Request, timeout: float) -> Any:
@@ -80,7 +97,7 @@ def _open(request: urllib.request.Request, timeout: float) -> Any:
         except (ValueError, KeyError, TypeError):
             message = e.reason
         raise SourceError(f"{request.full_url} answers {e.code}: {message}") from e
-    except OSError as e:
+    except (OSError, http.client.HTTPException) as e:
         raise SourceError(f"{request.full_url}: does not answer: {getattr(e, 'reason', e)}") from e
 
 
@@ -92,6 +109,8 @@ def _run(argv: list[str]) -> int:
     parser.add_argument("--max-tokens", type=int, default=256)
     args = parser.parse_args(argv)
     url = args.url.rstrip("/")
+    if not url.startswith(("http://", "https://")):
+        raise SourceError(f"--url: got {url!r}, want http://HOST:PORT")
     for part in ask(url, args.model or served_model(url)["id"], args.text, args.max_tokens):
         if isinstance(part, Answer):
             figures = f"{part.tokens} tokens, first after {part.first_token * 1000:.0f} ms"

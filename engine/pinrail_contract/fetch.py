@@ -20,7 +20,7 @@ from typing import IO
 
 from .errors import SourceError
 from .folder import Progress, mismatches, no_progress
-from .pins import FilePin, ModelManifest
+from .pins import FilePin, ModelManifest, role_of
 
 CHUNK = 1 << 20  # bytes
 TIMEOUT = 30.0  # seconds without a byte
@@ -38,7 +38,8 @@ def fetch(manifest: ModelManifest, folder: Path, progress: Progress = no_progres
     """Make `folder` hold exactly the manifest's files.
 
     Raises:
-        SourceError: The source lacks a file, delivers other bytes, keeps failing, or the disk is too small.
+        SourceError: The source lacks a file, delivers other bytes, keeps failing, the disk is too small, or `folder`
+            holds files that are no model's.
     """
     folder.mkdir(parents=True, exist_ok=True)
     wrong = {m.path for m in mismatches(folder, manifest)}
@@ -152,11 +153,18 @@ def _skip(source: IO[bytes], n: int) -> None:
 
 
 def _remove_foreign(manifest: ModelManifest, folder: Path) -> None:
-    """Files of another model left in the folder would make it fail verification."""
+    """Files of another model left in the folder would make it fail verification.
+
+    Raises SourceError, before anything is removed, where the folder holds what is no model's: it is someone's own.
+    """
     names = {f.path for f in manifest.files}
-    for entry in folder.iterdir():
-        if entry.name not in names and entry.name.removesuffix(".part") not in names and not entry.is_dir():
-            entry.unlink()
+    foreign = [p for p in folder.iterdir() if p.name.removesuffix(".part") not in names and not p.is_dir()]
+    own = sorted(p.name for p in foreign if role_of(p.name.removesuffix(".part")) is None)
+    if own:
+        listed = ", ".join(own[:3]) + (" …" if len(own) > 3 else "")
+        raise SourceError(f"{folder}: holds {listed}, want a new folder, or one with files of models alone")
+    for path in foreign:
+        path.unlink()
 
 
 def _check_disk(wanted: list[FilePin], folder: Path) -> None:

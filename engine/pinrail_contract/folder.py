@@ -9,6 +9,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from .compare import Entry, Fault, Mismatch, compare
@@ -46,24 +47,40 @@ def open_folder(folder: Path) -> Iterator[dict[str, int | Entry]]:
                 os.close(handle)
 
 
-@contextmanager
-def verified(
-    folder: Path, manifest: ModelManifest, progress: Progress = no_progress
-) -> Iterator[tuple[Mapping[str, int], tuple[Mismatch, ...]]]:
-    """The folder's open descriptors, hashed, and every way in which they differ from `manifest`.
+Stamp = tuple[int, int]
+"""A file's size, bytes, and time of last change, nanoseconds: another after each write, and nobody can set it back."""
 
-    Descriptors live as long as the context; map or read these, never the path again.
+
+@dataclass(frozen=True, slots=True)
+class Hashed:
+    """A folder's open descriptors; map or read these, never the path again."""
+
+    handles: Mapping[str, int]  # name -> descriptor
+    mismatches: tuple[Mismatch, ...]  # with the manifest
+    stamps: Mapping[str, Stamp]  # from before the files were hashed
+
+    def touched(self) -> tuple[str, ...]:
+        """Names of files written, renamed or removed since: what was read of them may not be what was hashed."""
+        return tuple(name for name, handle in self.handles.items() if _stamp(handle) != self.stamps[name])
+
+
+@contextmanager
+def verified(folder: Path, manifest: ModelManifest, progress: Progress = no_progress) -> Iterator[Hashed]:
+    """The folder, hashed, and every way in which it differs from `manifest`. Descriptors live as long as the context.
+
+    Raises ModelError where `folder` is not a folder that can be listed.
     """
     with open_folder(folder) as opened:
-        entries = {name: _entry(handle, manifest, name, progress) for name, handle in opened.items()}
         handles = {name: handle for name, handle in opened.items() if isinstance(handle, int)}
-        yield handles, compare(manifest, entries)
+        stamps = {name: _stamp(handle) for name, handle in handles.items()}
+        entries = {name: _entry(handle, manifest, name, progress) for name, handle in opened.items()}
+        yield Hashed(handles, compare(manifest, entries), stamps)
 
 
 def mismatches(folder: Path, manifest: ModelManifest, progress: Progress = no_progress) -> tuple[Mismatch, ...]:
     """Every way in which `folder` differs from `manifest`."""
-    with verified(folder, manifest, progress) as (_, found):
-        return found
+    with verified(folder, manifest, progress) as hashed:
+        return hashed.mismatches
 
 
 def sha256_hex(handle: int, progress: Progress = no_progress) -> str:
@@ -74,6 +91,11 @@ def sha256_hex(handle: int, progress: Progress = no_progress) -> str:
         offset += len(chunk)
         progress(len(chunk))
     return digest.hexdigest()
+
+
+def _stamp(handle: int) -> Stamp:
+    seen = os.fstat(handle)
+    return seen.st_size, seen.st_ctime_ns
 
 
 def _open_regular(path: Path) -> int | Entry:

@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 
 from .errors import SampleError
+from .pins import DIGEST
 
 RUNNING = "vllm:num_requests_running"
 WAITING = "vllm:num_requests_waiting"
@@ -37,6 +38,11 @@ OLDEST_WAITING = "pinrail_oldest_waiting_seconds"
 CANCEL_RELEASE = "pinrail_cancellation_release_seconds"  # disconnect to blocks freed
 MANIFEST_INFO = "pinrail_model_manifest_info"  # labels digest, engine_version, verification
 LOAD_SECONDS = "pinrail_startup_seconds"  # by phase: import, verify, load, warmup
+
+VERIFIED = "verified"  # label of MANIFEST_INFO: every file is the one that the manifest names
+MISMATCHED = "mismatched"  # label of MANIFEST_INFO: some are not, and are served all the same
+FILES_DIFFER = "files differ"
+"""Stands where a verified digest would, for a replica that serves other files, as Verification.WARN lets it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,10 +90,14 @@ def parse(text: str) -> LoadSample:
     )
 
 
-def manifest_digest(text: str) -> str:
-    """The manifest digest that a metrics page reports, or '' where it reports none."""
+def verified_digest(text: str) -> str:
+    """The digest of the manifest that a replica's files were found to be, FILES_DIFFER, or '' where it says neither."""
     page = _Page.read(text)
-    return page.labels(MANIFEST_INFO).get("digest", "") if page.has(MANIFEST_INFO) else ""
+    labels = page.labels(MANIFEST_INFO) if page.has(MANIFEST_INFO) else {}
+    digest = labels.get("digest", "")
+    if not DIGEST.fullmatch(digest):
+        return ""
+    return {VERIFIED: digest, MISMATCHED: FILES_DIFFER}.get(labels.get("verification", ""), "")
 
 
 def total(text: str, name: str) -> float:
@@ -141,6 +151,6 @@ def _mean_prompt_blocks(page: _Page, block_size: int) -> float:
 
 def _whole(labels: dict[str, str], name: str) -> int:
     written = labels.get(name, "")
-    if not written.isdigit() or int(written) < 1:
+    if not re.fullmatch(r"[1-9][0-9]{0,14}", written):
         raise SampleError(f"{CACHE_CONFIG}.{name}: got {written!r}, want a whole number above 0")
     return int(written)

@@ -19,7 +19,10 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
 
 def pin_folder(folder: Path, source: Source, progress: Progress) -> ModelManifest:
-    """Hash every file of a model folder; raises ModelError that names all files which cannot be pinned."""
+    """Hash every file of a model folder.
+
+    Raises ModelError that names all files which cannot be pinned, ManifestError for a name that no manifest may hold.
+    """
     with open_folder(folder) as opened:
         _refuse_unservable(folder, opened)
         handles = {name: handle for name, handle in opened.items() if isinstance(handle, int)}
@@ -31,7 +34,8 @@ def pin_folder(folder: Path, source: Source, progress: Progress) -> ModelManifes
         _refuse_incomplete(folder, [f.role for f in files])
         config = os.pread(handles["config.json"], 1 << 20, 0)
     architecture = Architecture.from_config(loads_strict(config, f"{folder / 'config.json'}"))
-    return ModelManifest.of(files, architecture, source)
+    manifest = ModelManifest.of(files, architecture, source)
+    return ModelManifest.from_spec(manifest.to_spec())  # what is written must be what can be read
 
 
 def _refuse_unservable(folder: Path, opened: dict[str, int | Entry]) -> None:

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING
 
 from pinrail_contract.command import Command
 from pinrail_contract.documents import read_manifest
+from pinrail_contract.errors import ManifestError
 from pinrail_contract.launch import LaunchSpec
 from pinrail_contract.progress import ProgressBar
 from pinrail_contract.termination import ExitCode
 
-from .core.types import FinishReason, SamplingParams, TokenEvent
+from .core.types import FinishReason, Refused, SamplingParams, TokenEvent
 from .errors import EngineError
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ def _bench(spec: LaunchSpec) -> Iterator[Result]:
     from .weights.verify import open_verified
 
     manifest = read_manifest(Path(spec.manifest))
+    if spec.digest and manifest.digest != spec.digest:
+        raise ManifestError(spec.manifest, f"has digest {manifest.digest}, want {spec.digest}")
     with (
         ProgressBar("hashing", manifest.total_size) as progress,
         open_verified(Path(spec.model_dir), manifest, spec.verification, progress) as model,
@@ -95,7 +98,10 @@ def _measure(engine: "EngineLoop", name: str, jobs: Sequence[Job], vocab: int) -
     for i, job in enumerate(jobs):
         prompt = [dice.randrange(vocab) for _ in range(job.prompt_len)]
         params = SamplingParams(max_tokens=job.output_len, temperature=0)
-        engine.submit(f"{name}-{i}", prompt, params, lambda e, i=i: events.put((i, time.monotonic(), e)))  # type: ignore[misc]
+        try:
+            engine.submit(f"{name}-{i}", prompt, params, lambda e, i=i: events.put((i, time.monotonic(), e)))  # type: ignore[misc]
+        except Refused as e:
+            raise EngineError(f"workload {name}: {e}") from e
     first = _first_tokens(events, len(jobs))
     seconds = time.monotonic() - began
     counted = sum(job.prompt_len if name == "prefill" else job.output_len for job in jobs)

@@ -36,6 +36,10 @@ def _run(argv: list[str]) -> int:
         return _end(ExitCode.MODEL_MISMATCH, Reason.MODEL_MISMATCH, str(e))
     except PinrailError as e:
         return _end(ExitCode.FAILED, Reason.FAILED, str(e))
+    except OSError as e:
+        if e.filename is None:
+            raise
+        return _end(ExitCode.FAILED, Reason.FAILED, f"{e.filename}: {e.strerror}")
 
 
 def _serve_pinned(spec: LaunchSpec) -> int:
@@ -68,6 +72,7 @@ def _assemble(spec: LaunchSpec, model: "VerifiedModel") -> "EngineLoop":
 
 def _serve(spec: LaunchSpec, model: "VerifiedModel", engine: "EngineLoop") -> int:
     from .api.server import ServerInfo, serve
+    from .run.watchdog import Watchdog
     from .text.pipeline import TextPipeline
 
     text = TextPipeline.from_files(model.read)
@@ -79,8 +84,11 @@ def _serve(spec: LaunchSpec, model: "VerifiedModel", engine: "EngineLoop") -> in
         created=int(time.time()),
     )
     engine.start()
-    code = serve(engine, text, spec, info)
-    engine.stop()
+    with Watchdog(engine):
+        code = serve(engine, text, spec, info)
+        engine.stop()
+    if isinstance(engine.failure, PinrailError):
+        raise engine.failure
     if engine.failure is not None:
         return _end(ExitCode.FAILED, Reason.FAILED, f"{type(engine.failure).__name__}: {engine.failure}")
     return code

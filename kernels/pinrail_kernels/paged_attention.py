@@ -25,7 +25,7 @@ class Queries:
     row: int  # the first of them
     start: int  # position of the first of them
     count: int  # rows, at least 1
-    table: Sequence[int]  # block numbers, covering position start + count - 1
+    table: tuple[int, ...]  # block numbers, covering position start + count - 1
 
     @property
     def context(self) -> int:
@@ -38,7 +38,7 @@ class Decodes:
     """Sequences with one query row each, and contexts of similar length."""
 
     rows: Tensor  # [b] int64
-    tables: Tensor  # [b, m] int64, short ones padded with block 0
+    tables: Tensor  # [b, m] int64, short ones padded with their own first block: a text reads no other's blocks
     mask: Tensor  # [b, 1, 1, m * block_size], dtype of q: 0 where a row may look, -inf elsewhere
 
 
@@ -94,8 +94,8 @@ def paged_attention(q: Tensor, k_cache: Tensor, v_cache: Tensor, extents: Sequen
 
     Args:
         q: [n, heads, d], float32 or bfloat16.
-        k_cache, v_cache: [n_blocks, block_size, kv_heads, d], dtype of `q`. Every element must be finite, for masked
-            ones are multiplied by zero.
+        k_cache, v_cache: [n_blocks, block_size, kv_heads, d], dtype of `q`. In a text's own blocks every element must
+            be finite, for masked ones are multiplied by zero; what other blocks hold does not matter.
         extents: Of `plan_extents`; together they cover every row once.
 
     Returns:
@@ -137,7 +137,7 @@ def _context(cache: Tensor, table: Tensor, tokens: int) -> Tensor:
 
 def _decodes(group: Sequence[Queries], block_size: int, dtype: torch.dtype, device: torch.device) -> Decodes:
     width = max(len(s.table) for s in group)
-    tables = torch.tensor([[*s.table, *[0] * (width - len(s.table))] for s in group], device=device)
+    tables = torch.tensor([[*s.table, *s.table[:1] * (width - len(s.table))] for s in group], device=device)
     contexts = torch.tensor([s.context for s in group], device=device)
     unseen = torch.arange(width * block_size, device=device) >= contexts[:, None]
     mask = torch.zeros(unseen.shape, dtype=dtype, device=device).masked_fill_(unseen, float("-inf"))

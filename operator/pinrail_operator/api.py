@@ -5,7 +5,8 @@ The official client brings authentication, certificates and connections; objects
 
 import asyncio
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import urllib3
 from kubernetes import client, config
 
-from .errors import Conflict, Ending, Refused, Unavailable
+from .errors import Conflict, Ending, NotLeader, Refused, Unavailable
 
 APPLY = "application/apply-patch+yaml"
 JSON = "application/json"
@@ -21,6 +22,9 @@ TIMEOUT = 15.0  # seconds for one request
 CONCURRENCY = 16  # requests at once
 
 Body = Mapping[str, Any]
+
+_MISTYPED = re.compile("failed to (create typed patch object|convert new object)")
+"""How server-side apply says, as an error of the server, that a field is unknown or its value cannot be read."""
 
 
 def connect() -> client.ApiClient:
@@ -43,6 +47,9 @@ class Api:
     """Requests, a bounded number at once, each in a thread."""
 
     http: client.ApiClient
+    may_write: Callable[[], bool]
+    """Whether this process is the leader; asked in the thread that sends, since a write may have waited for one."""
+
     _threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(CONCURRENCY, "api"))
     """Of its own, so that a renewal of the Lease never waits behind reconciles."""
 
@@ -89,6 +96,8 @@ class Api:
         )
         data = None if body is None else json.dumps(body)
         payload: Any = body if content_type == JSON else data
+        if method != "GET" and not self.may_write():
+            raise NotLeader("another operator leads")
         try:
             answer: Any = self.http.call_api(*parts[:3], payload, _request_timeout=TIMEOUT)
             return _result(method, path, answer.status, answer.read(), answer.getheader("Retry-After"))
@@ -104,6 +113,7 @@ def _result(method: str, path: str, status: int, data: bytes, retry_after: str |
     | 2xx                             | the object                     |
     | 404, GET or DELETE              | None                           |
     | 409                             | Conflict                       |
+    | 500, a field has no such type   | Refused, in the server's words |
     | 429, 5xx, 401                   | Unavailable, after Retry-After |
     | 403, namespace is being deleted | Ending                         |
     | other                           | Refused, in the server's words |
@@ -116,7 +126,7 @@ def _result(method: str, path: str, status: int, data: bytes, retry_after: str |
     message = _message(data) or f"status {status}"
     if status == 409:
         raise Conflict(f"{method} {path}: {message}")
-    if status in (401, 429) or status >= 500:
+    if status in (401, 429) or (status >= 500 and not _MISTYPED.match(message)):
         wait = float(retry_after) if retry_after and retry_after.isdigit() else 5.0
         raise Unavailable(f"the Kubernetes API ({status} for {method} {path}: {message})", retry_after=wait)
     if status == 403 and _is_ending(data):

@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -12,7 +12,7 @@ from pinrail_contract.pins import ModelManifest
 
 from . import names
 from .api import Api
-from .errors import Conflict, NotLeader, OperatorError
+from .errors import Conflict, OperatorError
 from .events import Event
 from .observed import Observed, Pod, Ref
 from .plan import Plan
@@ -35,7 +35,6 @@ _PATHS = {
 @dataclass(frozen=True, slots=True)
 class Cluster:
     api: Api
-    may_write: Callable[[], bool]  # whether this process is the leader, asked before each write
 
     async def service(self, key: ServiceKey) -> Body | None:
         return await self.api.get(_path("InferenceService", key.namespace, key.name))
@@ -78,31 +77,23 @@ class Cluster:
         if plan.scale is not None:
             await self._apply(namespace, plan.scale, names.SCALER_FIELD_MANAGER)
         for ref in plan.delete:
-            self._fence()
             await self.api.delete(_path(ref.kind, namespace, ref.name))
 
     async def write_status(self, body: Body, status: Body) -> None:
         """Replace the status; raises Conflict where the service has changed since `body` was read."""
-        self._fence()
         metadata = body["metadata"]
         path = _path("InferenceService", metadata["namespace"], metadata["name"]) + "/status"
         await self.api.replace(path, {**body, "status": status})
 
     async def post(self, body: Body, event: Event) -> None:
         """Record an event on a service; one that says the same as an earlier one is dropped while that is kept."""
-        self._fence()
         try:
             await self.api.create(_path("Event", body["metadata"]["namespace"]), _event(body, event))
         except Conflict:
             return
 
     async def _apply(self, namespace: str, body: Body, manager: str) -> None:
-        self._fence()
         await self.api.apply(_path(body["kind"], namespace, body["metadata"]["name"]), body, manager)
-
-    def _fence(self) -> None:
-        if not self.may_write():
-            raise NotLeader("another operator leads")
 
 
 def _path(kind: str, namespace: str, name: str = "") -> str:

@@ -11,10 +11,9 @@ from typing import Any
 
 from . import names
 
-_QUANTITY = re.compile(r"(\d+(?:\.\d+)?)(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?")
-_UNITS = {"m": Decimal("0.001")}
-_UNITS |= {unit: Decimal(1000) ** i for i, unit in enumerate(("k", "M", "G", "T", "P"), 1)}
-_UNITS |= {unit: Decimal(1024) ** i for i, unit in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi"), 1)}
+_QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,2})?)([numkMGTPE]|[KMGTPE]i)?")
+_UNITS = {unit: Decimal(1000) ** i for i, unit in enumerate(("n", "u", "m", "", "k", "M", "G", "T", "P", "E"), -3)}
+_UNITS |= {unit: Decimal(1024) ** i for i, unit in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)}
 
 
 def is_applied(wanted: Mapping[str, Any], live: Mapping[str, Any] | None) -> bool:
@@ -26,21 +25,26 @@ def is_applied(wanted: Mapping[str, Any], live: Mapping[str, Any] | None) -> boo
 
 
 def covers(live: Any, wanted: Any, *, quantities: bool = False) -> bool:
-    """Whether `live` holds everything that `wanted` does; what the API server added does not count.
+    """Whether `live` holds everything that `wanted` does; what others added, the API server among them, does not count.
+
+    Lists of named members are maps to server-side apply, where others may keep members of their own: taking `wanted`
+    again would not remove those. The API server leaves out what is empty.
 
     Args:
         live: Any JSON value.
         wanted: Any JSON value.
         quantities: Strings are quantities, which the API server spells its own way: 1024Mi is 1Gi.
     """
+    if live is None:
+        return wanted is None or wanted in ("", [], (), {})
     if isinstance(wanted, Mapping):
-        if not isinstance(live, Mapping):
-            return not wanted and live is None
-        return all(
+        return isinstance(live, Mapping) and all(
             covers(live.get(key), value, quantities=quantities or key in ("resources", "sizeLimit"))
             for key, value in wanted.items()
         )
     if isinstance(wanted, list | tuple):
+        if isinstance(live, list) and wanted and all(isinstance(m, Mapping) and "name" in m for m in wanted):
+            return all(any(covers(have, want, quantities=quantities) for have in live) for want in wanted)
         pairs = zip(live, wanted, strict=True) if isinstance(live, list) and len(live) == len(wanted) else None
         return pairs is not None and all(covers(have, want, quantities=quantities) for have, want in pairs)
     return bool(live == wanted) or (quantities and _amount(live) == _amount(wanted) != live)
@@ -48,4 +52,4 @@ def covers(live: Any, wanted: Any, *, quantities: bool = False) -> bool:
 
 def _amount(quantity: Any) -> Decimal | str:
     match = _QUANTITY.fullmatch(str(quantity))
-    return Decimal(match[1]) * _UNITS.get(match[2], Decimal(1)) if match else str(quantity)
+    return Decimal(match[1]) * _UNITS[match[2] or ""] if match else str(quantity)

@@ -45,7 +45,7 @@ def _deployment(service: InferenceService, manifest: ModelManifest, image: str) 
         "spec": {
             "selector": {"matchLabels": names.selector(service)},
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
-            "progressDeadlineSeconds": pods.STARTUP_PERIOD * pods.STARTUP_TRIES + 60,
+            "progressDeadlineSeconds": pods.startup_seconds(manifest) + 60,
             "revisionHistoryLimit": 3,
             "template": pods.template(service, manifest, image),
         },

@@ -12,7 +12,7 @@ import aiohttp
 
 from pinrail_contract import endpoints
 from pinrail_contract.errors import SampleError
-from pinrail_contract.metrics import LoadSample, manifest_digest, parse
+from pinrail_contract.metrics import LoadSample, parse, verified_digest
 
 from .observed import Pod
 
@@ -79,7 +79,7 @@ def read_page(page: bytes) -> Scrape:
         return Scrape(error=f"got more than {MAX_PAGE} bytes, want a metrics page")
     text, digest = page.decode(errors="replace"), ""
     try:
-        digest = manifest_digest(text)
+        digest = verified_digest(text)
         return Scrape(parse(text), digest)
     except SampleError as e:
         return Scrape(None, digest, str(e))

@@ -4,6 +4,7 @@ Restricted by Pod Security's rules, with a read-only root and no service-account
 that is mounted read-only, or from a web server through an init container; the engine verifies either.
 """
 
+import math
 from typing import Any
 
 from pinrail_contract import endpoints, termination
@@ -24,7 +25,8 @@ FETCH = "fetch"
 PRE_STOP = 10  # seconds between leaving the endpoints and SIGTERM, while proxies everywhere hear of it
 STOP_MARGIN = 10  # seconds for the engine to leave after the last request
 STARTUP_PERIOD = 5  # seconds
-STARTUP_TRIES = 720  # an hour: a large model is fetched, hashed and loaded
+_LEAST_STARTUP = 3600  # seconds
+_SLOWEST_SOURCE = 50e6  # bytes per second at which a model is still read, hashed and loaded in time
 _USER = 65532  # "nonroot" of the distroless images
 _SOURCE_MARGIN = 1.05  # room for the file system's own blocks
 
@@ -51,6 +53,11 @@ def revision(service: InferenceService, manifest: ModelManifest, image: str) -> 
             "imagePullSecrets": pod.image_pull_secrets,
         }
     )
+
+
+def startup_seconds(manifest: ModelManifest) -> int:
+    """How long a pod may take to load: an hour, and more for a model that is larger than 180 GB."""
+    return max(_LEAST_STARTUP, math.ceil(manifest.total_size / _SLOWEST_SOURCE))
 
 
 def template(service: InferenceService, manifest: ModelManifest, image: str) -> dict[str, Any]:
@@ -81,13 +88,14 @@ def _spec(service: InferenceService, manifest: ModelManifest, image: str) -> dic
 
 
 def _engine(service: InferenceService, manifest: ModelManifest, image: str) -> dict[str, Any]:
+    startup_tries = math.ceil(startup_seconds(manifest) / STARTUP_PERIOD)
     launch = service.launch(model_dir=MODEL_DIR, manifest=f"{MANIFEST_DIR}/{MANIFEST_FILE}", host="0.0.0.0")
     return {
         **_container(ENGINE, service, image),
         "args": ["serve", *launch.args()],
         "ports": [{"name": endpoints.PORT_NAME, "containerPort": endpoints.PORT, "protocol": "TCP"}],
         "volumeMounts": [_MANIFEST_MOUNT, _model_mount(manifest), _TMP_MOUNT],
-        "startupProbe": _probe(endpoints.READY, period=STARTUP_PERIOD, failures=STARTUP_TRIES),
+        "startupProbe": _probe(endpoints.READY, period=STARTUP_PERIOD, failures=startup_tries),
         "readinessProbe": _probe(endpoints.READY, period=2, failures=2),
         "livenessProbe": _probe(endpoints.HEALTH, period=10, failures=6),
         "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP}}},

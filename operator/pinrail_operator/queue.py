@@ -74,6 +74,8 @@ class KeyQueue(Generic[Key]):
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         delay = max(least, min(LONGEST_DELAY, FIRST_DELAY * float(2 ** min(failures - 1, 10))))
         self._not_before[key] = self._now() + delay
+        if key in self._due:  # it changed while it ran
+            self._due[key] = self._not_before[key]
         return delay
 
     def _ready(self) -> list[Key]:

@@ -76,10 +76,9 @@ class Reconciler:
             blocker=blocker,
             decision=decision,
             digests=memory.digests,
-            is_applying=refused is None and (bool(plan.apply) or (plan.scale is not None and decision is None)),
+            done=Plan() if refused else plan,
         )
-        done = Plan() if refused else plan
-        await self._report(body, status.render(view, body.get("status", {}), self.now()), done, decision)
+        await self._report(body, status.render(view, body.get("status", {}), self.now()), view.done, decision)
         return self.tick if _is_watched(view) else self.resync
 
     async def _measure(self, service: InferenceService, observed: Observed) -> Memory:
@@ -115,15 +114,20 @@ class Reconciler:
         """
         previous = body.get("status", {})
         for event in events_for(previous, fresh, plan, decision):
-            await self.cluster.post(body, event)
+            try:
+                await self.cluster.post(body, event)
+            except Refused as e:  # a quota of events, say: the status is still to be told
+                log.warning("event %s: %s", event.reason, e)
         if fresh != previous:
             await self.cluster.write_status(body, fresh)
 
 
 def _is_watched(view: View) -> bool:
-    """Whether it is to be looked at soon, though no event may come."""
+    """Whether it is to be looked at soon, though no event may come: what takes our names is not watched."""
     ready = view.observed.ready_pods
-    return view.decision is not None or view.is_applying or any(p.name not in view.digests for p in ready)
+    is_kept_out = view.blocker is not None and view.blocker.reason is Blocked.NAME_TAKEN
+    is_moving = view.decision is not None or view.is_applying or is_kept_out
+    return is_moving or any(p.name not in view.digests for p in ready)
 
 
 def _line(service: InferenceService, decision: Decision) -> str:

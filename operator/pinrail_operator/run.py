@@ -36,8 +36,8 @@ async def _run(settings: Settings) -> None:
     http = connect()
     queue: KeyQueue[ServiceKey] = KeyQueue(settings.concurrency)
     leadership = Leadership.candidate(http, settings.lease_namespace, settings.lease_name, settings.lease_identity)
-    api = Api(http)
-    cluster = Cluster(api, leadership.is_leader)
+    api = Api(http, leadership.is_leader)
+    cluster = Cluster(api)
     scraper = Scraper.create()
     reconciler = Reconciler(
         cluster=cluster,

@@ -9,16 +9,21 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from pinrail_contract import metrics
+
 from . import names
 from .autoscale import Decision, Inputs, Reason
 from .checks import MODEL_REASONS, Blocked, Blocker
 from .errors import SpecError
 from .failures import Failure, first_failure
 from .observed import Observed, Pod
-from .plan import is_rolled_out
+from .plan import Plan, is_rolled_out
 from .types import InferenceService, ScalingMode
 
 Status = dict[str, Any]
+
+FILES_DIFFER = "FilesDiffer"
+"""Reason of ModelVerified=False that keeps nothing from serving."""
 
 _BLIND = (Reason.NO_METRICS, Reason.METRICS_INCOMPLETE)
 
@@ -40,8 +45,10 @@ class View:
     target: str  # the revision that the spec asks for; empty where the manifest is not known
     blocker: Blocker | None
     decision: Decision | None
-    digests: Mapping[str, str] = field(default_factory=dict)  # pod -> manifest digest that it reports
-    is_applying: bool = False  # what was observed is about to change, since something was just applied
+    digests: Mapping[str, str] = field(
+        default_factory=dict
+    )  # pod -> the manifest digest that it verified, or FILES_DIFFER
+    done: Plan = field(default_factory=Plan)  # what was just carried out
 
     @property
     def current_pods(self) -> tuple[Pod, ...]:
@@ -53,12 +60,26 @@ class View:
         return tuple(p for p in self.current_pods if p.is_ready)
 
     @property
+    def differing(self) -> tuple[Pod, ...]:
+        """Ready replicas that serve other files than the manifest's, as verification that only warns lets them."""
+        return tuple(p for p in self.ready_current if self.digests.get(p.name) == metrics.FILES_DIFFER)
+
+    @property
     def failure(self) -> Failure | None:
         return first_failure(self.current_pods)
 
     @property
+    def is_applying(self) -> bool:
+        """What was observed is about to change, since something was just applied; the scaler's work is no change."""
+        return bool(self.done.apply) or (self.done.scale is not None and self.decision is None)
+
+    @property
     def is_rolled_out(self) -> bool:
-        return is_rolled_out(self.observed.workload, self.target)
+        """By the pods themselves while the Deployment's counts are of an older spec, as after each scaling."""
+        workload, pods = self.observed.workload, self.observed.pods
+        if workload is None or workload.is_current or workload.revision != self.target:
+            return is_rolled_out(workload, self.target)
+        return bool(pods) and all(p.revision == self.target for p in pods)
 
     @property
     def verified(self) -> int:
@@ -119,6 +140,10 @@ def _model_verified(view: View) -> Condition:
         return Condition("ModelVerified", "False", blocker.reason, blocker.message)
     if failure is not None and failure.is_mismatch:
         return Condition("ModelVerified", "False", failure.reason, failure.message)
+    if view.differing:
+        step = "repair the source, or pin what is there; spec.verification.mode Enforce would have refused to start it"
+        seen = f"pod {view.differing[0].name} serves files that are not those of the manifest; next: {step}"
+        return Condition("ModelVerified", "False", FILES_DIFFER, seen)
     wrong = [p.name for p in ready if view.digests.get(p.name, pinned) != pinned]
     if wrong:
         seen = f"pod {wrong[0]} reports {view.digests[wrong[0]]}, want {pinned}; next: delete the pod"
@@ -164,7 +189,7 @@ def _stalled(view: View, verified: Condition) -> Condition:
     serving = _old_serving(view)
     if blocker is not None:
         return Condition("Stalled", "True", blocker.reason, blocker.message + serving)
-    if verified.status == "False":
+    if verified.status == "False" and verified.reason != FILES_DIFFER:
         return Condition("Stalled", "True", verified.reason, verified.message + serving)
     is_short = not view.is_rolled_out or len(view.observed.ready_pods) < view.service.least_replicas
     if is_short and failure is not None and not failure.can_pass:
@@ -175,13 +200,16 @@ def _stalled(view: View, verified: Condition) -> Condition:
 
 
 def _ready(view: View, stalled: Condition, *parts: Condition) -> Condition:
-    """The first part that is not healthy says why."""
+    """The first part that is not healthy says why; files that differ are served where verification only warns."""
+    name = view.service.model.name
     if stalled.status == "True":
         return Condition("Ready", "False", stalled.reason, stalled.message)
     for part in (*parts[1:], parts[0]):
-        if part.status != "True":
+        if part.status != "True" and part.reason != FILES_DIFFER:
             return Condition("Ready", part.status, part.reason, part.message)
-    return Condition("Ready", "True", "Serving", f"verified replicas serve {view.service.model.name}")
+    if view.differing:
+        return Condition("Ready", "True", "ServingUnverified", f"serves {name}, of which {parts[0].message}")
+    return Condition("Ready", "True", "Serving", f"verified replicas serve {name}")
 
 
 def _reconciling(view: View, stalled: Condition, rollout: Condition, workload: Condition) -> Condition:
@@ -204,6 +232,10 @@ def _scaling_active(view: View) -> list[Condition]:
         return []
     if policy.mode is ScalingMode.PAUSED:
         return [Condition("ScalingActive", "False", "ScalingPaused", "spec.scaling.mode is Paused")]
+    if view.blocker is not None:
+        return [
+            Condition("ScalingActive", "False", view.blocker.reason, "nothing is scaled: see the condition Stalled")
+        ]
     if decision is None:
         return [Condition("ScalingActive", "Unknown", "NoDecision", "there is nothing to scale yet")]
     if policy.mode is ScalingMode.RECOMMEND:
@@ -239,12 +271,12 @@ def _scaling(view: View, previous: Mapping[str, Any], now: datetime) -> Status:
     if decision is None:
         return dict(previous)
     kept = {"lastScale": previous["lastScale"]} if "lastScale" in previous else {}
-    policy, before = view.service.scaling, decision.inputs.current
-    if policy is not None and policy.mode is ScalingMode.ACTIVE and decision.replicas != before:
-        change = {"from": before, "to": decision.replicas, "reason": str(decision.reason)}
+    if view.done.scale is not None:
+        change = {"from": decision.inputs.current, "to": decision.replicas, "reason": str(decision.reason)}
         kept = {"lastScale": {**change, "message": decision.message, "time": _written(now)}}
     fresh = {**_figures(decision), **kept}
-    same = all(previous.get(key) == fresh[key] for key in ("desiredReplicas", "reason", "reporting", "supplyBlocks"))
+    told = ("desiredReplicas", "reason", "reporting", "supplyBlocks", "lastScale")
+    same = all(previous.get(key) == fresh.get(key) for key in told)
     moved = abs(previous.get("demandBlocks", 0) - fresh["demandBlocks"]) * 20
     return dict(previous) if same and moved < max(1, fresh["supplyBlocks"]) else fresh
 

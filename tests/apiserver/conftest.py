@@ -84,14 +84,14 @@ def kube(control_plane: ControlPlane) -> Kube:
 
 @pytest.fixture
 async def api(control_plane: ControlPlane) -> Any:
-    made = Api(config.new_client_from_config(str(control_plane.kubeconfig)))
+    made = Api(config.new_client_from_config(str(control_plane.kubeconfig)), lambda: True)
     yield made
     made.close()
 
 
 @pytest.fixture
 def cluster(api: Api) -> Cluster:
-    return Cluster(api, lambda: True)
+    return Cluster(api)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ No controller runs, so pods are made by hand here, in the words of a kubelet.
 """
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,31 @@ async def test_every_example_settles(cluster: Cluster, kube: Any) -> None:
         await operator.reconciler.reconcile(ServiceKey(kube.namespace, name))
     assert versions(kube) == before
     assert {f"Deployment/{name}" for name in names} <= set(before)
+
+
+SPELLED_OTHERWISE = {
+    "an empty variable": {"engine": {"env": [{"name": "X", "value": ""}]}},
+    "an empty list": {"affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}},
+    "empty texts": {"tolerations": [{"key": "", "operator": "Exists", "value": ""}]},
+    "half a core": {"resources": {"requests": {"cpu": ".5"}}},
+    "an exabyte": {"resources": {"requests": {"memory": "0.001E"}}},
+}
+
+
+@pytest.mark.parametrize("spec", [pytest.param(spec, id=name) for name, spec in SPELLED_OTHERWISE.items()])
+async def test_what_the_api_server_spells_otherwise_is_not_applied_again(
+    operator: Operator, kube: Any, spec: dict[str, Any]
+) -> None:
+    kube.apply(pin(), service(**spec))
+    await operator()
+    assert await operator.reconciler.reconcile(operator.key) == 300.0
+
+
+async def test_a_variable_that_someone_added_is_not_fought_over(operator: Operator, kube: Any) -> None:
+    kube.apply(pin(), service())
+    await operator()
+    kube("set", "env", "deployment/chat", "FOO=1")
+    assert await operator.reconciler.reconcile(operator.key) == 300.0
 
 
 async def test_each_fact_has_one_writer(operator: Operator, kube: Any) -> None:
@@ -249,12 +275,26 @@ async def test_someone_elses_deployment_is_not_taken_over(operator: Operator, ku
     assert condition(kube, "Stalled") == ("True", "NameTaken")
 
 
-async def test_what_the_api_server_refuses_is_told_in_its_words(operator: Operator, kube: Any) -> None:
-    kube.apply(pin(), service(affinity={"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{}]}}))
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{}]}}}, "nodeAffinity"),
+        ({"affinity": {"foo": 1}}, ".affinity.foo: field not declared in schema"),
+        ({"affinity": {"nodeAffinity": 5}}, ".nodeAffinity: expected map"),
+        (
+            {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": "x"}]}}},
+            "weight",
+        ),
+    ],
+)
+async def test_what_the_api_server_refuses_is_told_in_its_words(
+    operator: Operator, kube: Any, spec: dict[str, Any], said: str
+) -> None:
+    kube.apply(pin(), service(**spec))
     await operator()
     assert condition(kube, "Stalled") == ("True", "Refused")
     (event,) = kube.get("events")["items"]
-    assert "nodeAffinity" in event["message"]
+    assert said in event["message"]
 
 
 async def test_a_paused_service_is_left_alone(operator: Operator, kube: Any) -> None:
@@ -279,7 +319,7 @@ async def test_a_follower_writes_nothing(cluster: Cluster, kube: Any) -> None:
     kube.apply(pin(), service())
     before = versions(kube)
     with pytest.raises(NotLeader):
-        await Operator(Cluster(cluster.api, lambda: False), kube.namespace)()
+        await Operator(Cluster(replace(cluster.api, may_write=lambda: False)), kube.namespace)()
     assert versions(kube) == before
 
 

@@ -54,9 +54,22 @@ def test_fetch_fills_a_folder_and_removes_what_is_foreign(pinned: Path, tmp_path
     assert main(["verify", str(pinned), str(out)]) == 0
 
 
+def test_fetch_leaves_a_folder_alone_that_holds_other_things(
+    pinned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "config.json").write_text("{}")
+    (home / "thesis.tex").write_text("years of work")
+    assert main(["fetch", "--manifest", str(pinned), "--output", str(home)]) == 1
+    assert f"{home}: holds thesis.tex, want a new folder" in capsys.readouterr().err
+    assert sorted(p.name for p in home.iterdir()) == ["config.json", "thesis.tex"]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["chat", "hi", "--url", "localhost:8000"], "--url: got 'localhost:8000', want http://"),
         (["nothing"], "pinrail: no command 'nothing'; there are"),
         (["verify", "absent.yaml", "."], "absent.yaml: No such file or directory"),
         (["pin", "absent", "--name", "x"], "absent: No such file or directory, want a folder of model files"),
@@ -98,6 +111,15 @@ def test_pin_names_what_it_will_not_serve(folder: Path, capsys: pytest.CaptureFi
     error = capsys.readouterr().err
     for name in ("modeling_x.py", "model.bin", "config.json (symlink)"):
         assert name in error
+
+
+def test_pin_refuses_a_name_that_no_manifest_may_hold(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Written down it would be a manifest that nothing reads."""
+    (folder / "model copy.safetensors").touch()
+    assert main(["pin", str(folder), "--name", "x"]) == 1
+    captured = capsys.readouterr()
+    assert ".path: got 'model copy.safetensors', want a file name of" in captured.err
+    assert captured.out == ""
 
 
 def test_pin_names_what_is_missing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

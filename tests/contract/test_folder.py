@@ -73,17 +73,17 @@ def test_everything_wrong_is_named_in_one_run(folder: Path, manifest: ModelManif
 
 
 def test_a_file_swapped_after_the_check_is_not_what_the_descriptor_reads(folder: Path, manifest: ModelManifest) -> None:
-    with verified(folder, manifest) as (handles, found):
-        assert found == ()
+    with verified(folder, manifest) as hashed:
+        assert hashed.mismatches == ()
         (folder / "new").write_bytes(b"other bytes")
         (folder / "new").rename(folder / "model.safetensors")
         pin = next(f for f in manifest.files if f.path == "model.safetensors")
-        assert sha256_hex(handles["model.safetensors"]) == pin.sha256
+        assert sha256_hex(hashed.handles["model.safetensors"]) == pin.sha256
 
 
 def test_descriptors_are_closed_at_the_end(folder: Path, manifest: ModelManifest) -> None:
-    with verified(folder, manifest) as (handles, _):
-        handle = handles["config.json"]
+    with verified(folder, manifest) as hashed:
+        handle = hashed.handles["config.json"]
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(handle)
 

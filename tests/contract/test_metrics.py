@@ -5,6 +5,7 @@ import pytest
 from pinrail_contract import metrics
 from pinrail_contract.errors import SampleError
 
+DIGEST = "sha256:" + "a" * 64
 PAGE = """\
 # HELP vllm:num_requests_running Requests that run.
 # TYPE vllm:num_requests_running gauge
@@ -14,8 +15,8 @@ vllm:kv_cache_usage_perc{model_name="m",engine="0"} 0.5
 vllm:cache_config_info{model_name="m",block_size="16",num_gpu_blocks="1000"} 1.0
 pinrail_waiting_blocks{model_name="m"} 40.0
 pinrail_max_num_seqs{model_name="m"} 8.0
-pinrail_model_manifest_info{digest="sha256:abc",engine_version="0.1.0"} 1.0
-"""
+pinrail_model_manifest_info{digest="DIGEST",engine_version="0.1.0",verification="verified"} 1.0
+""".replace("DIGEST", DIGEST)
 
 
 def test_a_page_of_ours() -> None:
@@ -24,7 +25,7 @@ def test_a_page_of_ours() -> None:
         running=3, waiting=2, kv_usage=0.5, kv_blocks=1000, waiting_blocks=40.0, max_num_seqs=8
     )
     assert sample.used_blocks == 500
-    assert metrics.manifest_digest(PAGE) == "sha256:abc"
+    assert metrics.verified_digest(PAGE) == DIGEST
 
 
 def test_a_page_of_vllm_has_its_queue_estimated_from_the_mean_prompt() -> None:
@@ -32,7 +33,7 @@ def test_a_page_of_vllm_has_its_queue_estimated_from_the_mean_prompt() -> None:
     page += "\nvllm:request_prompt_tokens_sum 3200.0\nvllm:request_prompt_tokens_count 10.0\n"
     assert metrics.parse(page).waiting_blocks == 2 * 20
     assert metrics.parse(page).max_num_seqs == 0
-    assert metrics.manifest_digest(page) == ""
+    assert metrics.verified_digest(page) == ""
 
 
 def test_before_any_prompt_has_finished_each_is_one_block() -> None:
@@ -51,6 +52,8 @@ def test_before_any_prompt_has_finished_each_is_one_block() -> None:
         ('vllm:kv_cache_usage_perc{model_name="m",engine="0"} 0.5\n', "", "stands 0 times"),
         ('block_size="16"', 'block_size="0"', "block_size: got '0'"),
         ('num_gpu_blocks="1000"', 'num_gpu_blocks="None"', "num_gpu_blocks: got 'None'"),
+        ('num_gpu_blocks="1000"', 'num_gpu_blocks="\u00b2"', "num_gpu_blocks: got '\u00b2'"),
+        ('num_gpu_blocks="1000"', f'num_gpu_blocks="{"9" * 5000}"', "num_gpu_blocks: got '999"),
         ("# HELP", "vllm:num_requests_running 1\n# HELP", "stands 2 times on the page, want once"),
     ],
 )
@@ -65,3 +68,17 @@ def test_a_figure_that_cannot_be_is_an_error(old: str, new: str, message: str) -
 def test_a_page_of_something_else_is_an_error(page: str) -> None:
     with pytest.raises(SampleError):
         metrics.parse(page)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "digest"),
+    [
+        ('"verified"', '"mismatched"', metrics.FILES_DIFFER),
+        (',verification="verified"', "", ""),
+        (DIGEST, "sha256:abc", ""),
+        (DIGEST, "x" * 5000, ""),
+    ],
+)
+def test_only_files_that_were_found_right_count_as_verified(old: str, new: str, digest: str) -> None:
+    assert old in PAGE
+    assert metrics.verified_digest(PAGE.replace(old, new)) == digest

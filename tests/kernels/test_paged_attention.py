@@ -26,7 +26,7 @@ def ragged(shape: list[tuple[int, int]]) -> list[Queries]:
     free = random.Random(0).sample(range(BLOCKS), BLOCKS)
     sequences, row = [], 0
     for start, count in shape:
-        table = [free.pop() for _ in range(-(-(start + count) // BLOCK))]
+        table = tuple(free.pop() for _ in range(-(-(start + count) // BLOCK)))
         sequences.append(Queries(row, start, count, table))
         row += count
     return sequences
@@ -73,4 +73,15 @@ def test_what_lies_behind_a_context_does_not_matter() -> None:
     seen = {s.table[p // BLOCK] * BLOCK + p % BLOCK for s in sequences for p in range(s.context)}
     for slot in set(range(BLOCKS * BLOCK)) - seen:
         k.view(-1, 2, DIM)[slot] = v.view(-1, 2, DIM)[slot] = 1e4
+    assert torch.equal(paged_attention(q, k, v, extents), before)
+
+
+def test_what_blocks_of_others_hold_does_not_matter() -> None:
+    """Texts of unlike lengths are padded to one, but never with a block that another may have filled with NaN."""
+    sequences = ragged([(4, 1), (9, 1), (9, 3)])
+    q, k, v = tensors(5, 4, 2, torch.float32)
+    extents = plan_extents(sequences, BLOCK, torch.float32, torch.device("cpu"))
+    before = paged_attention(q, k, v, extents)
+    others = list(set(range(BLOCKS)) - {block for s in sequences for block in s.table})
+    k[others] = v[others] = float("nan")
     assert torch.equal(paged_attention(q, k, v, extents), before)

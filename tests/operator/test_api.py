@@ -1,12 +1,15 @@
 """The table in `_result`'s docstring, row by row, and what a server that is not there becomes."""
 
+import asyncio
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from kubernetes import client
 
 from pinrail_operator.api import Api, _result
-from pinrail_operator.errors import Conflict, Ending, OperatorError, Refused, Unavailable
+from pinrail_operator.errors import Conflict, Ending, NotLeader, OperatorError, Refused, Unavailable
 
 SAID = json.dumps({"kind": "Status", "message": "as the server says"}).encode()
 
@@ -27,6 +30,7 @@ SAID = json.dumps({"kind": "Status", "message": "as the server says"}).encode()
         ("PATCH", 403, Refused),
         ("PATCH", 422, Refused),
         ("PATCH", 400, Refused),
+        pytest.param("PATCH", 500, Unavailable, id="PATCH-500"),
     ],
 )
 def test_result(method: str, status: int, error: type[OperatorError] | None) -> None:
@@ -52,6 +56,32 @@ def test_retry_after_is_obeyed(header: str | None, seconds: float) -> None:
     assert caught.value.retry_after == seconds
 
 
+@pytest.mark.parametrize(
+    "said", ["create typed patch object (x): .spec.foo", "convert new object (x): quantities must"]
+)
+def test_a_field_that_no_type_fits_is_refused_though_the_server_says_500(said: str) -> None:
+    body = json.dumps({"kind": "Status", "message": f"failed to {said}"}).encode()
+    with pytest.raises(Refused, match="the API server refuses chat: failed to"):
+        _result("PATCH", "/x/chat", 500, body, None)
+
+
+async def test_a_write_that_waited_for_a_thread_is_not_sent_once_another_leads() -> None:
+    leads = [True]
+    api = Api(client.ApiClient(client.Configuration(host="http://127.0.0.1:9")), lambda: leads[0])
+    api._threads.shutdown()
+    waiting = ThreadPoolExecutor(1)
+    object.__setattr__(api, "_threads", waiting)
+    release = threading.Event()
+    waiting.submit(release.wait)
+    write = asyncio.create_task(api.create("/api/v1/namespaces/x/events", {}))
+    await asyncio.sleep(0)
+    leads[0] = False
+    release.set()
+    with pytest.raises(NotLeader):
+        await write
+    api.close()
+
+
 def test_an_answer_that_is_no_json_is_quoted() -> None:
     with pytest.raises(Refused, match="<html>proxy</html>"):
         _result("PATCH", "/x/chat", 400, b"<html>proxy</html>", None)
@@ -60,7 +90,7 @@ def test_an_answer_that_is_no_json_is_quoted() -> None:
 async def test_a_server_that_is_not_there_is_unavailable() -> None:
     configuration = client.Configuration(host="http://127.0.0.1:9")
     configuration.retries = False
-    api = Api(client.ApiClient(configuration))
+    api = Api(client.ApiClient(configuration), lambda: True)
     with pytest.raises(Unavailable, match="the Kubernetes API"):
         await api.get("/api/v1/pods")
     api.close()

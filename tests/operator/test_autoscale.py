@@ -141,7 +141,9 @@ def test_history_is_kept_for_one_window() -> None:
     assert [w.at - NOW for w in history] == [130, 140, 150, 160, 170, 180, 190]
 
 
-numbers = st.one_of(st.integers(-5, 10**6), st.floats(), st.sampled_from([math.nan, math.inf, -math.inf, -1.0]))
+numbers = st.one_of(
+    st.integers(-5, 10**6), st.floats(), st.sampled_from([math.nan, math.inf, -math.inf, -1.0, 10**400])
+)
 samples = st.builds(
     LoadSample, running=numbers, waiting=numbers, kv_usage=numbers, kv_blocks=numbers, waiting_blocks=numbers,
     max_num_seqs=numbers,

@@ -31,12 +31,23 @@ def pair(kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
         pytest.param([1, 2], [1], False, id="lists may not"),
         pytest.param([1, 3], [1, 2], False, id="one member changed"),
         pytest.param(None, [1], False, id="list removed"),
+        pytest.param({}, {"a": "", "b": [], "c": {}}, True, id="what is empty may be absent"),
+        pytest.param({}, {"a": False}, False, id="false is not empty"),
+        pytest.param([{"name": "x"}, {"name": "a", "value": "1"}], [{"name": "a", "value": "1"}], True,
+                     id="someone else's named member"),
+        pytest.param([{"name": "a", "value": "2"}], [{"name": "a", "value": "1"}], False, id="our member changed"),
+        pytest.param([{"name": "b"}], [{"name": "a"}], False, id="our member removed"),
         pytest.param({"resources": {"limits": {"memory": "1Gi"}}}, {"resources": {"limits": {"memory": "1024Mi"}}},
                      True, id="one quantity in two spellings"),
         pytest.param({"resources": {"limits": {"cpu": "2"}}}, {"resources": {"limits": {"cpu": "1000m"}}}, False,
                      id="another quantity"),
         pytest.param({"resources": {"limits": {"cpu": "1"}}}, {"resources": {"limits": {"cpu": 1}}}, True,
                      id="a number and its text"),
+        *(
+            pytest.param({"resources": {"x": live}}, {"resources": {"x": given}}, True, id=given)
+            for given, live in [(".5", "500m"), ("1.", "1"), ("0.5E", "500P"), ("1024Pi", "1Ei"), ("0.0005", "500u"),
+                                ("1e3", "1000"), ("1000e3", "1e6")]
+        ),
         pytest.param({"env": "1Gi"}, {"env": "1024Mi"}, False, id="a quantity elsewhere is text"),
     ],
 )  # fmt: skip

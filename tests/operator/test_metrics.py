@@ -19,7 +19,7 @@ PAGE = f"""
 {names.CACHE_CONFIG}{{block_size="16",num_gpu_blocks="100"}} 1
 {names.WAITING_BLOCKS} 3
 {names.MAX_NUM_SEQS} 8
-{names.MANIFEST_INFO}{{digest="{DIGEST}"}} 1
+{names.MANIFEST_INFO}{{digest="{DIGEST}",verification="verified"}} 1
 """
 
 
@@ -96,7 +96,7 @@ async def test_a_pod_without_an_address_is_not_asked(server: FakePod) -> None:
 
 
 def test_a_page_without_a_load_still_tells_the_digest() -> None:
-    answer = read_page(f'{names.MANIFEST_INFO}{{digest="{DIGEST}"}} 1\n'.encode())
+    answer = read_page(f'{names.MANIFEST_INFO}{{digest="{DIGEST}",verification="verified"}} 1\n'.encode())
     assert (answer.load, answer.digest) == (None, DIGEST)
     assert names.KV_USAGE in answer.error
 

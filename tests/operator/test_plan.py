@@ -1,6 +1,7 @@
 """Plans are values: the first one is golden, the steady one is empty, and each difference changes one thing."""
 
 import copy
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -253,3 +254,11 @@ def test_the_engine_starts_on_an_argument_line_that_it_parses() -> None:
     spec = LaunchSpec.parse(engine["args"][1:])
     assert (spec.host, spec.digest, spec.model_dir) == ("0.0.0.0", DIGEST, "/models")
     assert spec.manifest == "/etc/pinrail/manifest.json"
+
+
+@pytest.mark.parametrize(("size", "tries"), [(10**9, 720), (700 * 10**9, 2800)])
+def test_a_large_model_has_longer_to_start(size: int, tries: int) -> None:
+    pinned = manifest()
+    large = dataclasses.replace(pinned, files=tuple(dataclasses.replace(f, size=size // 3) for f in pinned.files))
+    container = pods.template(service(), large, IMAGE)["spec"]["containers"][0]
+    assert container["startupProbe"]["failureThreshold"] == tries

@@ -144,13 +144,17 @@ def test_no_more_run_at_once_than_are_allowed() -> None:
     assert (len(most), max(most)) == (20, 3)
 
 
-def test_an_event_does_not_break_a_back_off() -> None:
+@pytest.mark.parametrize("delay", [pytest.param(1, id="after it failed"), pytest.param(0, id="while it ran")])
+def test_an_event_does_not_break_a_back_off(delay: float) -> None:
     runs: list[float] = []
     queues: list[KeyQueue[str]] = []
 
     async def work(key: str) -> float | None:
         runs.append(asyncio.get_running_loop().time())
-        asyncio.get_running_loop().call_later(1, queues[0].add, key)
+        if delay:
+            asyncio.get_running_loop().call_later(delay, queues[0].add, key)
+        else:
+            queues[0].add(key)
         raise Unavailable("x", retry_after=30.0)
 
     def start(queue: KeyQueue[str]) -> None:

@@ -33,6 +33,7 @@ class FakeCluster:
     plans: list[Plan] = field(default_factory=list)
     statuses: list[Mapping[str, Any]] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
+    takes_events: bool = True
 
     async def service(self, _: ServiceKey) -> Mapping[str, Any] | None:
         return self.body
@@ -50,6 +51,8 @@ class FakeCluster:
         self.body = {**body, "status": status}
 
     async def post(self, _: Mapping[str, Any], event: Event) -> None:
+        if not self.takes_events:
+            raise Refused("exceeded quota: count/events")
         self.events.append(event)
 
 
@@ -145,6 +148,21 @@ async def test_a_scaling_that_was_refused_is_not_told_as_done() -> None:
     full = Scrape(load(1.0), DIGEST)
     await reconciler(cluster, {"chat-a": full, "chat-b": full}).reconcile(KEY)
     assert [e.reason for e in cluster.events] == ["Refused"]
+
+
+async def test_an_event_that_is_refused_does_not_keep_the_status_from_being_told() -> None:
+    cluster = FakeCluster(body(), observed(manifest=None), takes_events=False)
+    await reconciler(cluster).reconcile(KEY)
+    assert reasons(cluster)["Stalled"] == ("True", "ManifestMissing")
+
+
+async def test_a_service_whose_name_is_taken_is_looked_at_soon() -> None:
+    live = {
+        ref: {**o, "metadata": {**o["metadata"], "ownerReferences": []}} for ref, o in live_objects(service()).items()
+    }
+    cluster = FakeCluster(body(), observed(live))
+    assert await reconciler(cluster).reconcile(KEY) == 5.0
+    assert reasons(cluster)["Stalled"] == ("True", "NameTaken")
 
 
 async def test_a_conflict_is_left_to_the_queue() -> None:

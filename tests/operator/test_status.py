@@ -19,6 +19,7 @@ from operator_builders import (
     target,
 )  # fmt: skip
 
+from pinrail_contract.metrics import FILES_DIFFER
 from pinrail_contract.termination import Reason as Ending
 from pinrail_contract.termination import Termination
 from pinrail_operator import status
@@ -26,7 +27,7 @@ from pinrail_operator.autoscale import Reason, Report, decide
 from pinrail_operator.checks import Blocked, Blocker
 from pinrail_operator.errors import SpecError
 from pinrail_operator.observed import Fault
-from pinrail_operator.plan import target_revision
+from pinrail_operator.plan import Plan, target_revision
 from pinrail_operator.status import View
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -87,11 +88,17 @@ ROWS = [
                  id="one has not said what it verified"),
     pytest.param(view(digests={**VERIFIED, "chat-b": "sha256:other"}), "F F T F T T", "DigestDiffers",
                  id="one reports another digest"),
+    pytest.param(view(digests={**VERIFIED, "chat-b": FILES_DIFFER}), "T F F F T T", "ServingUnverified",
+                 id="one serves other files, where verification only warns"),
     pytest.param(view(service(paused=True), live=live_objects(service(), updated=1)), "F F F T T F", "Paused",
                  id="paused in a roll-out"),
     pytest.param(view(service(replicas=3), live=live_objects(service())), "F T F T F T", "ReplicasStarting",
                  id="more are asked for than the Deployment knows"),
-    pytest.param(view(is_applying=True), "T T F T T T", "Serving", id="settled, something was just applied"),
+    pytest.param(view(done=Plan(apply=({},))), "T T F T T T", "Serving", id="settled, something was just applied"),
+    pytest.param(view(live=live_objects(service(), observed_generation=0, updated=1)), "T F F T T T", "Serving",
+                 id="scaled a moment ago: the counts are old, the pods are not"),
+    pytest.param(view(pods=(OLD, OLD), live=live_objects(service(), observed_generation=0)), "F T F U T F",
+                 "RollingOut", id="a roll-out begins: the counts are those of the old pods"),
     pytest.param(view(service(replicas=0), pods=(), live=live_objects(service(replicas=0), replicas=0)), "F F F U F T",
                  "NoReplicas", id="none asked for"),
 ]  # fmt: skip
@@ -166,10 +173,11 @@ def test_an_old_pin_that_goes_on_serving_shows_its_digest() -> None:
     assert render(seen)["model"] == {"digest": old, "verifiedReplicas": 0}
 
 
-def scaling_view(usage: float, mode: str = "Active") -> View:
+def scaling_view(usage: float, mode: str = "Active", **changes: Any) -> View:
     asked = scaled(mode=mode)
     decision = decide(asked.scaling, [Report(load(usage))] * 2, current=2, starting=0, history=(), now=0.0)
-    return view(asked, decision=decision)
+    scale = {"spec": {"replicas": decision.replicas}} if mode == "Active" and decision.replicas != 2 else None
+    return view(asked, **{"decision": decision, "done": Plan(scale=scale), **changes})
 
 
 def test_scaling_reports_its_figures() -> None:
@@ -189,6 +197,13 @@ def test_the_last_change_stays_when_later_decisions_change_nothing() -> None:
 @pytest.mark.parametrize("mode", ["Recommend", "Paused"])
 def test_what_is_only_recommended_is_no_change(mode: str) -> None:
     assert "lastScale" not in render(scaling_view(1.0, mode)).get("scaling", {})
+
+
+def test_a_scaling_that_was_not_carried_out_is_no_change() -> None:
+    blocked = render(scaling_view(1.0, done=Plan(), blocker=Blocker(Blocked.REFUSED, "exceeded quota")))
+    assert "lastScale" not in blocked["scaling"]
+    assert reasons(blocked)["ScalingActive"] == "Refused"
+    assert "lastScale" in render(scaling_view(1.0), blocked)["scaling"]
 
 
 def test_a_crash_beyond_the_least_number_waits_for_nobody() -> None:

@@ -101,6 +101,7 @@ def test_another_architecture_is_refused(tmp_path: Path, capsys: pytest.CaptureF
     ("change", "message"),
     [
         (lambda w: w.add_rope_scaling_type(gguf.RopeScalingType.YARN), "rope scaling is not known here"),
+        (lambda w: w.add_add_bos_token(True), "add_bos_token: got True, want False"),
         (lambda w: w.add_tensor("blk.0.extra.weight", np.zeros((4, 32), np.float32)), "blk.0.extra.weight: a tensor"),
     ],
 )

@@ -13,6 +13,8 @@ from ..errors import ConfigError
 
 CLASSES = ("LlamaForCausalLM", "MistralForCausalLM")
 
+_WINDOWS = {"MistralForCausalLM": 4096}  # tokens seen back, where config.json does not say: transformers' default
+
 _INERT = frozenset(
     [
         "_name_or_path",
@@ -136,7 +138,7 @@ def _check_fit(arch: Arch, config: Mapping[str, Any]) -> None:
         raise ConfigError("num_key_value_heads", arch.kv_heads, f"a divisor of num_attention_heads, {arch.heads}")
     if arch.head_dim % 2:
         raise ConfigError("head_dim", arch.head_dim, "an even number, for rotary pairs")
-    window = config.get("sliding_window")
+    window = config.get("sliding_window", _WINDOWS.get(config["architectures"][0]))
     if window is not None and (not isinstance(window, int) or window < arch.max_position):
         raise ConfigError("sliding_window", window, f"null, or max_position_embeddings ({arch.max_position}) or more")
 

@@ -47,6 +47,7 @@ class Batch:
     token_ids: Tensor  # [n] int64
     positions: Tensor  # [n] int64, each in its own sequence
     slots: Tensor  # [n] int64, where in the cache each row's key and value go
+    fresh: Tensor  # [f] int64, blocks that a text begins: zeroed first, so that no earlier text's numbers are in them
     extents: Sequence[Extent]  # who sees what
     sampled_rows: Tensor  # [s] int64
 
@@ -60,6 +61,7 @@ def forward(arch: Arch, weights: Weights, batch: Batch, kv_cache: Tensor) -> Ten
     Returns:
         [s, vocab] float32: the logits after each sampled row. The head runs on those rows alone.
     """
+    kv_cache.index_fill_(2, batch.fresh, 0.0)
     x = F.embedding(batch.token_ids, weights.embed)
     cos_sin = rope_tables(batch.positions, arch.head_dim, arch.rope_theta, x.dtype)
     for layer, cache in zip(weights.layers, kv_cache, strict=True):

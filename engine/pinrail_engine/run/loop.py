@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 
+from pinrail_contract.errors import PinrailError
+
 from ..core.commit import Outcome, finish
 from ..core.plan import StepPlan
 from ..core.request import Finished, Request
@@ -73,9 +75,16 @@ class EngineLoop:
 
     def is_healthy(self) -> bool:
         """Takes no lock, so that it answers whatever the thread is doing."""
-        if self._phase is Phase.FAILED:
-            return False
-        return not self._state.live or (self._thread.is_alive() and not self._pulse.is_late(self._clock()))
+        return self._phase is not Phase.FAILED and not self.is_hung()
+
+    def is_hung(self) -> bool:
+        """There is work, and no step has ended for too long, or nobody is left to make one. Takes no lock."""
+        return bool(self._state.live) and (not self._thread.is_alive() or self._pulse.is_late(self._clock()))
+
+    @property
+    def last_step_age(self) -> float:
+        """Seconds since progress; 0 while idle. Takes no lock."""
+        return self._clock() - self._pulse.progress_at if self._state.live else 0.0
 
     def submit(self, request_id: str, prompt: Sequence[int], params: SamplingParams, sink: Sink) -> None:
         with self._changed:
@@ -137,7 +146,7 @@ class EngineLoop:
             while self._wait_for_work():
                 self._turn()
         except Exception as e:
-            log.exception("engine failed")
+            log.error("engine failed error=%s", e, exc_info=not isinstance(e, PinrailError))
             self._fail(e)
         finally:
             self._backend.free()
@@ -147,7 +156,7 @@ class EngineLoop:
         self._backend.load()
         loaded = self._clock()
         for plan in warm_up_plans(self._state.limits.max_num_batched_tokens, self.max_model_len, self._state.kv):
-            self._backend.step(plan)
+            self._warm_up(plan)
         warm = self._clock()
         self.metrics.started("load", loaded - began)
         self.metrics.started("warmup", warm - loaded)
@@ -156,6 +165,12 @@ class EngineLoop:
                 self._phase = Phase.READY
             self._changed.notify_all()
         log.info("engine ready load_seconds=%.2f warmup_seconds=%.2f", loaded - began, warm - loaded)
+
+    def _warm_up(self, plan: StepPlan) -> None:
+        began = self._clock()
+        self._backend.step(plan)
+        now = self._clock()
+        self._pulse.step_ended(now, now - began)
 
     def _wait_for_work(self) -> bool:
         """False when it is time to end."""
@@ -198,7 +213,8 @@ class EngineLoop:
         self._changed.notify_all()
 
     def _end_all(self, event: TokenEvent) -> None:
-        for request_id in tuple(self._state.live):
+        while self._state.live:  # a sink may end others meanwhile
+            request_id = next(iter(self._state.live))
             sink = self._sinks[request_id]
             assert event.finish is not None
             finished = finish(self._state, request_id, event.finish, self._clock())
@@ -240,7 +256,7 @@ class EngineLoop:
             live_blocks=state.kv.live,
             free_blocks=state.kv.free,
             oldest_waiting=now - state.waiting[0].arrival if state.waiting else 0.0,
-            last_step_age=now - self._pulse.progress_at if state.live else 0.0,
+            last_step_age=self.last_step_age,
         )
 
 

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 
 _GRACE = 30.0  # seconds that a step may take at least
-_PATIENCE = 20.0  # times the usual step that one may take
+_PATIENCE = 20.0  # times the slowest step so far that one may take: a full budget of tokens may not have come yet
 _WEIGHT = 0.1  # of the newest sample in a moving average
 _LONGEST_RETRY = 60  # seconds
 
@@ -16,7 +16,7 @@ _LONGEST_RETRY = 60  # seconds
 class Pulse:
     progress_at: float  # when a step last ended, or work came to an idle engine
     departure_at: float  # when a request last ended, or work came to an idle engine
-    step_seconds: float | None = None  # moving average
+    slowest_step: float = 0.0  # seconds
     departure_seconds: float | None = None  # moving average, between two ends of requests
 
     def woke(self, now: float) -> None:
@@ -25,7 +25,7 @@ class Pulse:
 
     def step_ended(self, now: float, seconds: float) -> None:
         self.progress_at = now
-        self.step_seconds = _average(self.step_seconds, seconds)
+        self.slowest_step = max(self.slowest_step, seconds)
 
     def request_ended(self, now: float) -> None:
         self.departure_seconds = _average(self.departure_seconds, now - self.departure_at)
@@ -33,7 +33,7 @@ class Pulse:
 
     def is_late(self, now: float) -> bool:
         """A busy engine has made no step for longer than any step should take."""
-        return now - self.progress_at > max(_GRACE, _PATIENCE * (self.step_seconds or 0.0))
+        return now - self.progress_at > max(_GRACE, _PATIENCE * self.slowest_step)
 
     def retry_after(self, queued: int, now: float) -> int:
         """Seconds, 1 to 60, until half of a full queue should have gone: there is room again, and the engine not idle.

@@ -40,7 +40,7 @@ def engine_for(spec: LaunchSpec, model: VerifiedModel) -> EngineLoop:
         dtype=chosen, kv_blocks=size.kv_blocks, block_size=spec.block_size, threads=threads.allowed()
     )
     state = State(size.limits, KvBlocks(size.kv_blocks, spec.block_size))
-    backend = TorchBackend(model.weights(), arch, options)
+    backend = TorchBackend(model.weights(), arch, options, model.check_untouched)
     return EngineLoop(state, backend, Metrics(_identity(spec, model, state)), max_queued=spec.max_queued)
 
 

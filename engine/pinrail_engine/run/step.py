@@ -21,10 +21,15 @@ Publish = Callable[[StepPlan, list[Outcome]], None]
 def step(
     state: State, backend: Backend, guard: AbstractContextManager[object], clock: Callable[[], float], publish: Publish
 ) -> None:
-    """Plan, compute, commit. `guard` is held for all but the computing, which is where the time goes."""
+    """Plan, compute, commit; nothing where the last request has just been ended.
+
+    `guard` is held for all but the computing, which is where the time goes.
+    """
     with guard:
         plan = schedule(state, clock())
         assert plan.rows or not state.live, "the oldest request can always advance"
+    if not plan.rows:
+        return
     try:
         tokens = backend.step(plan)
     except Exception as e:

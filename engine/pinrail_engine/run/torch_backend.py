@@ -1,7 +1,7 @@
 """The torch backend: the definition that others are compared with, on CPUs, and on GPUs until kernels come."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -39,10 +39,14 @@ class TorchBackend:
 
     Args:
         files: Weight files, name -> open descriptor; read by `load`.
+        check_untouched: Called when they are read; raises where they changed meanwhile.
     """
 
-    def __init__(self, files: Mapping[str, int], arch: Arch, options: TorchOptions) -> None:
+    def __init__(
+        self, files: Mapping[str, int], arch: Arch, options: TorchOptions, check_untouched: Callable[[], None]
+    ) -> None:
         self._files, self._arch, self._options = files, arch, options
+        self._check_untouched = check_untouched
         self._dtype = _DTYPES[options.dtype]
         self._device = torch.device("cuda" if has_accelerator() else "cpu")
         self._weights: Weights | None = None
@@ -51,9 +55,10 @@ class TorchBackend:
     def load(self) -> None:
         torch.set_num_threads(self._options.threads)
         self._weights = load(self._files, self._arch, self._dtype, self._device)
+        self._check_untouched()
         arch, options = self._arch, self._options
         shape = (arch.layers, 2, options.kv_blocks, options.block_size, arch.kv_heads, arch.head_dim)
-        self._kv = torch.zeros(shape, dtype=self._dtype, device=self._device)  # masked slots must be finite
+        self._kv = torch.zeros(shape, dtype=self._dtype, device=self._device)
         log.info("backend loaded device=%s threads=%d kv_blocks=%d", self._device, options.threads, options.kv_blocks)
 
     @torch.inference_mode()

@@ -26,6 +26,10 @@ def tokenizer_files(metadata: "Metadata") -> dict[str, Any]:
     if model != "gpt2" or pre not in _PRE_TOKENIZERS:
         known = ", ".join(_PRE_TOKENIZERS)
         raise PinrailError(f"tokenizer.ggml.pre: got {model!r} with {pre!r}, want 'gpt2' with one of {known}")
+    if metadata.get("tokenizer.ggml.add_bos_token", bool, False):
+        raise PinrailError(
+            "tokenizer.ggml.add_bos_token: got True, want False: a prompt's first token is not added here"
+        )
     tokens = metadata.get("tokenizer.ggml.tokens", list)
     return {
         "tokenizer.json": _tokenizer(metadata, tokens, pre).to_str(pretty=False) + "\n",

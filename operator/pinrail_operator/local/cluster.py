@@ -14,10 +14,11 @@ from pinrail_contract.errors import ModelError
 from pinrail_contract.termination import ExitCode
 
 from .. import autoscale
-from ..types import InferenceService
+from ..types import InferenceService, ScalingMode
 from .replica import Replica, free_port, last_words, refresh, start, stop
 
 KILL_AFTER = 10.0  # seconds past the drain time
+HANG = 60.0  # seconds without a word that it lives, as a pod's liveness probe has it
 _FINAL = (ExitCode.MODEL_MISMATCH, ExitCode.MANIFEST_MISMATCH, ExitCode.USAGE)  # trying again cannot help
 _BACKOFF = (1.0, 2.0, 5.0, 10.0, 30.0)  # seconds before the n-th restart in a row
 
@@ -51,6 +52,7 @@ class LocalCluster:
         """
         self._bury()
         await asyncio.gather(*(refresh(r, self.session, time.monotonic()) for r in self.replicas))
+        self._end_hung(time.monotonic())
         self._deaths = 0 if self.ready() else self._deaths
         self._decide()
         await self._act()
@@ -58,6 +60,18 @@ class LocalCluster:
     async def close(self) -> None:
         timeout = self.service.drain_timeout + KILL_AFTER
         await asyncio.gather(*(stop(r, timeout) for r in self.replicas))
+
+    def kill(self) -> None:
+        """End all at once, whatever they do; `close` still waits for them."""
+        for replica in self.replicas:
+            if replica.is_alive:
+                replica.process.kill()
+
+    def _end_hung(self, now: float) -> None:
+        """One that loads has answered since its port was open; one that never did has its port taken, and ends."""
+        for replica in self.replicas:
+            if replica.is_alive and not replica.is_ending and 0 < replica.healthy_at < now - HANG:
+                replica.process.kill()  # it is buried in the next round, and another one started
 
     def _bury(self) -> None:
         for dead in [r for r in self.replicas if not r.is_alive]:
@@ -73,7 +87,7 @@ class LocalCluster:
 
     def _decide(self) -> None:
         policy, now = self.service.scaling, time.monotonic()
-        if policy is None:
+        if policy is None or policy.mode is ScalingMode.PAUSED:
             return
         self.decision = autoscale.decide(
             policy,
@@ -83,7 +97,8 @@ class LocalCluster:
             history=self.decision.history if self.decision else (),
             now=now,
         )
-        self.wanted = self.decision.replicas
+        if policy.mode is ScalingMode.ACTIVE:
+            self.wanted = self.decision.replicas
 
     async def _act(self) -> None:
         kept = [r for r in self.replicas if not r.is_ending]

@@ -29,6 +29,8 @@ def application(replicas: Callable[[], Sequence[Replica]], session: aiohttp.Clie
                 upstream = await _send(session, replica, request, body)
                 if upstream is not None:
                     return await _pass_on(request, upstream)
+            except aiohttp.ServerDisconnectedError:
+                return _refusal("the replica ended before it answered")
             finally:
                 replica.in_flight -= 1
         return _refusal("no replica is ready")

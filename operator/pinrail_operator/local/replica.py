@@ -28,6 +28,7 @@ class Replica:
     in_flight: int = 0  # requests that the endpoint has sent here and not seen the end of
     is_ready: bool = False
     is_ending: bool = False
+    healthy_at: float = 0.0  # monotonic seconds, when it last said that it lives; 0 before it ever did
     load: LoadSample | None = None
     loaded_at: float = 0.0  # monotonic seconds of `load`
     generated: float = 0.0  # tokens since its start
@@ -53,8 +54,10 @@ async def start(args: Sequence[str], port: int, log: Path) -> Replica:
 
 
 async def refresh(replica: Replica, session: aiohttp.ClientSession, now: float) -> None:
-    """Ask whether it is ready and what its load is; figures that do not come leave the old ones to grow stale."""
-    replica.is_ready = await _is_ready(replica, session)
+    """Ask whether it lives and is ready, and for its load; figures that do not come leave the old to grow stale."""
+    if await _answers(replica, endpoints.HEALTH, session):
+        replica.healthy_at = now
+    replica.is_ready = not replica.is_ending and await _answers(replica, endpoints.READY, session)
     if not replica.is_ready:
         return
     try:
@@ -62,7 +65,7 @@ async def refresh(replica: Replica, session: aiohttp.ClientSession, now: float) 
             page = await response.text()
         replica.load, replica.loaded_at = metrics.parse(page), now
         replica.generated = metrics.total(page, metrics.GENERATION_TOKENS)
-        replica.digest = metrics.manifest_digest(page)
+        replica.digest = metrics.verified_digest(page)
     except (aiohttp.ClientError, TimeoutError, SampleError):
         return
 
@@ -87,10 +90,13 @@ def free_port() -> int:
         return port
 
 
-def loading(replica: Replica) -> tuple[str, int]:
-    """What a starting replica is doing, and how far it is, in percent; from the last such line of its log."""
+def loading(replica: Replica) -> tuple[str, int | None]:
+    """What a starting replica is doing, and how far it is: in percent, or None where it does not say."""
     found = list(_PROGRESS.finditer(replica.log.read_text(errors="replace")[-4000:]))
-    return (found[-1]["label"], int(found[-1]["percent"])) if found else ("starting", 0)
+    if not found:
+        return "starting", None
+    percent = int(found[-1]["percent"])
+    return (found[-1]["label"], percent) if percent < 100 else ("loading", None)
 
 
 def last_words(replica: Replica, lines: int = 12) -> str:
@@ -98,9 +104,9 @@ def last_words(replica: Replica, lines: int = 12) -> str:
     return "\n".join(replica.log.read_text(errors="replace").splitlines()[-lines:])
 
 
-async def _is_ready(replica: Replica, session: aiohttp.ClientSession) -> bool:
+async def _answers(replica: Replica, path: str, session: aiohttp.ClientSession) -> bool:
     try:
-        async with session.get(replica.url + endpoints.READY, timeout=SCRAPE_TIMEOUT) as response:
-            return response.status == 200 and not replica.is_ending
+        async with session.get(replica.url + path, timeout=SCRAPE_TIMEOUT) as response:
+            return response.status == 200
     except (aiohttp.ClientError, TimeoutError):
         return False

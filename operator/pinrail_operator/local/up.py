@@ -15,6 +15,7 @@ from pinrail_contract import chat_command, endpoints
 from pinrail_contract.errors import SourceError
 from pinrail_contract.pins import API_VERSION, KIND
 
+from ..errors import SpecError
 from .cluster import LocalCluster
 from .endpoint import application, serve
 from .request import LocalRun
@@ -32,7 +33,7 @@ class Options:
 
 
 async def run(request: LocalRun, model_dir: Path, options: Options, console: Console) -> int:
-    """Returns the exit code; raises ModelError where the engine refuses the model, OSError where the port is taken."""
+    """Returns the exit code; raises ModelError where the engine refuses the model, SpecError where a port is taken."""
     with tempfile.TemporaryDirectory(prefix="pinrail-") as scratch:
         manifest = Path(scratch) / "manifest.json"
         document = {"apiVersion": API_VERSION, "kind": KIND, "spec": request.manifest.to_spec()}
@@ -50,10 +51,14 @@ async def run(request: LocalRun, model_dir: Path, options: Options, console: Con
 
 
 async def _serve(cluster: LocalCluster, request: LocalRun, options: Options, console: Console) -> int:
-    runner = await serve(application(cluster.ready, cluster.session), options.port)
+    try:
+        runner = await serve(application(cluster.ready, cluster.session), options.port)
+    except OSError as e:
+        raise SpecError("--port", f"got {options.port}, want a free port: {e.strerror}") from e
     stopping = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    hang_up = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)  # nohup is obeyed
+    for number in (signal.SIGINT, signal.SIGTERM, *hang_up):
+        asyncio.get_running_loop().add_signal_handler(number, _stop, stopping, cluster)
     view, started = View(console), time.monotonic()
     asked: asyncio.Task[None] | None = None
     try:
@@ -67,11 +72,23 @@ async def _serve(cluster: LocalCluster, request: LocalRun, options: Options, con
                 await _pause(stopping)
         if asked is not None and options.question:
             await asked  # whatever went wrong with the question is this command's error
-    finally:
-        console.print("stopping: running requests may finish" if cluster.ready() else "stopping", highlight=False)
+        console.print(_farewell(cluster), highlight=False)
+    finally:  # whatever happened, a closed terminal included: no replica outlives this process
+        stopping.set()
         await cluster.close()
         await runner.cleanup()
     return 0
+
+
+def _stop(stopping: asyncio.Event, cluster: LocalCluster) -> None:
+    """Let running requests finish; told so again, end them."""
+    if stopping.is_set():
+        cluster.kill()
+    stopping.set()
+
+
+def _farewell(cluster: LocalCluster) -> str:
+    return "stopping: running requests may finish; Ctrl-C again ends them" if cluster.ready() else "stopping"
 
 
 async def _pause(stopping: asyncio.Event) -> None:
@@ -84,10 +101,10 @@ async def _pause(stopping: asyncio.Event) -> None:
 def _announce(request: LocalRun, options: Options, cluster: LocalCluster, seconds: float, console: Console) -> None:
     name, manifest = request.service.model.name, request.manifest
     url = f"http://127.0.0.1:{options.port}"
-    verified = [r.digest for r in cluster.ready()]
+    verified = cluster.ready()[0].digest
     lines = [
         f"pinned    {manifest.digest}",
-        f"verified  {verified[0] or 'nothing'} by the engine: {len(manifest.files)} files, "
+        f"verified  {verified or 'not reported'} by the engine: {len(manifest.files)} files, "
         f"{manifest.total_size / 1e6:.0f} MB, on the bytes it loaded",
         f"serving   {name} at {url}/v1 after {seconds:.1f} s",
     ]

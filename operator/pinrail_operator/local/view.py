@@ -38,7 +38,7 @@ class View:
         if self._live is not None:
             self._live.update(Group(*_bars(cluster), Text(f"{_state(cluster)}  {_load(cluster)}  {rate:.0f} tok/s")))
             return
-        line = "  ".join([_state(cluster), *(f"{label} {percent // 50 * 50}%" for label, percent in _steps(cluster))])
+        line = "  ".join([_state(cluster), *(label for label, _ in _steps(cluster))])
         if line != self._printed:
             self.console.print(line, highlight=False)
             self._printed = line
@@ -63,7 +63,7 @@ def _load(cluster: LocalCluster) -> str:
     return f"running {running}  waiting {waiting}  cache {100 * used / max(blocks, 1):.0f}%"
 
 
-def _steps(cluster: LocalCluster) -> list[tuple[str, int]]:
+def _steps(cluster: LocalCluster) -> list[tuple[str, int | None]]:
     return [loading(r) for r in cluster.starting()]
 
 
@@ -71,6 +71,7 @@ def _bars(cluster: LocalCluster) -> list[RenderableType]:
     bars: list[RenderableType] = []
     for label, percent in _steps(cluster):
         grid = Table.grid(padding=(0, 1))
-        grid.add_row(Text(f"{label:<9}"), ProgressBar(100, percent, width=32), Text(f"{percent}%"))
+        bar = ProgressBar(100, percent or 0, width=32, pulse=percent is None)
+        grid.add_row(Text(f"{label:<9}"), bar, Text("" if percent is None else f"{percent}%"))
         bars.append(grid)
     return bars

@@ -55,7 +55,7 @@ def test_models_before_the_window_is_known(http: Connect) -> None:
 def test_a_bug_is_a_bare_500(http: Connect, caplog: pytest.LogCaptureFixture) -> None:
     class Buggy(FakeEngine):
         def metrics_page(self) -> bytes:
-            raise KeyError("/root/secret")
+            raise KeyError("/etc/secret")
 
     api = http(Buggy())
     answer = api.get("/metrics")

@@ -80,6 +80,7 @@ def test_spellings(change: dict[str, Any], attribute: str, value: object) -> Non
         ({"rms_norm_eps": 0}, "rms_norm_eps: got 0, want a number above 0"),
         ({"rope_theta": "x"}, "rope_theta: got 'x', want a number above 0"),
         ({"sliding_window": 4096}, r"sliding_window: got 4096, want null, or max_position_embeddings \(8192\)"),
+        ({"architectures": ["MistralForCausalLM"]}, "sliding_window: got 4096, want null"),
         ({"tie_word_embeddings": 1}, "tie_word_embeddings: got 1, want true or false"),
     ],
     ids=lambda v: ",".join(v) if isinstance(v, dict) else "",

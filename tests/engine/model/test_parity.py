@@ -113,3 +113,13 @@ def test_texts_in_one_batch_do_not_touch_each_other(pair: tuple[Ours, Any]) -> N
     out = ours.run(*rows)
     wanted = torch.cat([theirs(model, a)[-1:], theirs(model, b)[30:], theirs(model, c)])
     torch.testing.assert_close(out, wanted, atol=TOLERANCE, rtol=0)
+
+
+@pytest.mark.parametrize("chunk", [1, 7], ids=["decode", "by 7"])
+def test_a_block_used_before_hands_nothing_on(pair: tuple[Ours, Any], chunk: int) -> None:
+    """Not even NaN, which no mask stops: what a broken text left behind must not break the next one."""
+    ours, model = pair
+    ours.cache.fill_(float("nan"))
+    tokens = text(4, 20)
+    out = ours.in_chunks(tokens, chunk, SCATTERED[0])
+    torch.testing.assert_close(out, theirs(model, tokens), atol=TOLERANCE, rtol=0)

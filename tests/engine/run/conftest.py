@@ -26,14 +26,15 @@ class FakeBackend:
         self.block_size = block_size
         self.slots: dict[int, int] = {}  # what is written in the cache: slot -> token
         self.broken: Exception | None = None  # raised by the next step
+        self.refused: Exception | None = None  # raised by the load
         self.gate = threading.Event()  # a step waits for it
         self.gate.set()
         self.steps = 0
         self.freed = False
 
     def load(self) -> None:
-        if isinstance(self.broken, MemoryError):
-            raise self.broken
+        if self.refused is not None:
+            raise self.refused
 
     def step(self, plan: StepPlan) -> list[int]:
         assert self.gate.wait(10), "the test never opened the gate"
@@ -79,7 +80,7 @@ class Rig:
         self.state = State(limits, KvBlocks(blocks, 4))
         identity = Identity(
             model_name="m",
-            digest="sha256:0",
+            digest="sha256:" + "0" * 64,
             engine_version="1",
             verification="verified",
             kv_blocks=blocks,

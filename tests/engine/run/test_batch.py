@@ -19,6 +19,7 @@ def test_rows_lie_end_to_end() -> None:
     assert batch.positions.tolist() == [5, 0, 1, 2, 3, 4]
     assert batch.slots.tolist() == [2 * 4 + 1, 16, 17, 18, 3, 4]
     assert batch.sampled_rows.tolist() == [0, 5]
+    assert batch.fresh.tolist() == [4, 1]  # the decode goes on in a block that it holds
     decodes, *chunks = batch.extents
     assert isinstance(decodes, Decodes)
     assert decodes.tables.tolist() == [[9, 2]]

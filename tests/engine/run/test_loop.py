@@ -9,6 +9,7 @@ import pytest
 
 from pinrail_contract.metrics import parse
 from pinrail_engine.core.types import FinishReason, Refused, SamplingParams, TokenEvent
+from pinrail_engine.errors import WeightsError
 
 MakeRig = Callable[..., Any]
 
@@ -146,9 +147,32 @@ def test_a_failed_step_ends_its_requests_and_the_next_ones_are_served(rig: Any) 
     assert fine.tokens == expected(rig, [1, 2], 3)
 
 
+def test_a_turn_whose_last_request_has_just_left_computes_nothing(rig: Any) -> None:
+    """An abort may take the lock between the look for work and the plan."""
+    steps = rig.backend.steps
+    submit(rig, "a", [1])
+    rig.engine.finish("a", FinishReason.ABORT)
+    rig.turn()
+    assert rig.backend.steps == steps
+    assert rig.figure("pinrail_steps_total") == 0
+
+
+def test_a_model_that_cannot_be_loaded_is_one_sentence_in_the_log(
+    make_rig: MakeRig, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig = make_rig()
+    rig.backend.refused = WeightsError("weights: lm_head.weight is missing")
+    rig.engine.start()
+    with pytest.raises(WeightsError):
+        rig.engine.wait_until_loaded()
+    (record,) = [r for r in caplog.records if r.levelname == "ERROR"]
+    assert record.getMessage() == "engine failed error=weights: lm_head.weight is missing"
+    assert not record.exc_info
+
+
 def test_a_failed_load_is_final_and_says_why(make_rig: MakeRig) -> None:
     rig = make_rig()
-    rig.backend.broken = MemoryError("no memory")
+    rig.backend.refused = MemoryError("no memory")
     rig.engine.start()
     with pytest.raises(MemoryError, match="no memory"):
         rig.engine.wait_until_loaded()
@@ -194,6 +218,14 @@ def test_a_drain_whose_time_is_over_aborts_and_tells(rig: Any) -> None:
     rig.engine.drain(0)
     assert (running.ends, waiting.events) == ([FinishReason.ABORT], [TokenEvent((), FinishReason.ABORT)])
     assert rig.state.kv.live == 0
+
+
+def test_a_sink_may_end_others_while_all_are_ended(rig: Any) -> None:
+    rig.engine.submit("a", [1], SamplingParams(max_tokens=9), lambda _: rig.engine.finish("b", FinishReason.ABORT))
+    other = submit(rig, "b", [1])
+    rig.engine.drain(0)
+    assert other.events == []
+    assert rig.figure('vllm:request_success_total{finished_reason="abort"}') == 2
 
 
 def test_an_engine_that_drains_while_it_loads_never_becomes_ready(make_rig: MakeRig) -> None:

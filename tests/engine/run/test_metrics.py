@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pinrail_contract import metrics as names
-from pinrail_contract.metrics import manifest_digest
+from pinrail_contract.metrics import verified_digest
 from pinrail_engine.core.types import FinishReason, SamplingParams
 
 TYPES = {
@@ -49,7 +49,7 @@ def test_a_name_is_there_before_any_request(rig: Any, name: str, kind: str) -> N
 
 
 def test_the_served_manifest_is_named(rig: Any) -> None:
-    assert manifest_digest(rig.engine.metrics_page().decode()) == "sha256:0"
+    assert verified_digest(rig.engine.metrics_page().decode()) == "sha256:" + "0" * 64
 
 
 def test_times_of_one_request(make_rig: Any) -> None:

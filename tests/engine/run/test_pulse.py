@@ -6,17 +6,17 @@ from pinrail_engine.run.pulse import Pulse
 
 
 @pytest.mark.parametrize(
-    ("usual", "age", "late"),
+    ("slowest", "age", "late"),
     [
-        pytest.param(None, 30.0, False, id="no step yet: 30 s of grace"),
-        pytest.param(None, 30.1, True, id="no step yet, past it"),
+        pytest.param(0.0, 30.0, False, id="no step yet: 30 s of grace"),
+        pytest.param(0.0, 30.1, True, id="no step yet, past it"),
         pytest.param(0.1, 29.0, False, id="fast steps keep the grace"),
         pytest.param(5.0, 100.0, False, id="20 times a slow step"),
         pytest.param(5.0, 100.1, True, id="past 20 times"),
     ],
 )
-def test_is_late(usual: float | None, age: float, late: bool) -> None:
-    assert Pulse(0.0, 0.0, step_seconds=usual).is_late(age) == late
+def test_is_late(slowest: float, age: float, late: bool) -> None:
+    assert Pulse(0.0, 0.0, slowest_step=slowest).is_late(age) == late
 
 
 def test_work_that_comes_to_an_idle_engine_starts_the_watch() -> None:
@@ -40,11 +40,17 @@ def test_before_anyone_has_left_the_time_so_far_stands_for_the_average() -> None
     assert pulse.retry_after(4, 13.0) == 6
 
 
-def test_averages_follow_slowly() -> None:
+def test_many_quick_steps_do_not_make_a_slow_one_late() -> None:
+    """On a slow machine a step of many prompt tokens takes a hundred times as long as one of a few decodes."""
     pulse = Pulse(0.0, 0.0)
-    for now, seconds in ((1.0, 1.0), (2.0, 2.0)):
-        pulse.step_ended(now, seconds)
+    pulse.step_ended(10.0, 10.0)
+    for _ in range(1000):
+        pulse.step_ended(10.0, 0.1)
+    assert not pulse.is_late(10.0 + 199.0)
+
+
+def test_the_average_follows_slowly() -> None:
+    pulse = Pulse(0.0, 0.0)
+    for now in (1.0, 2.0):
         pulse.request_ended(now * 3)
-    assert pulse.step_seconds == pytest.approx(1.1)
     assert pulse.departure_seconds == pytest.approx(3.0)
-    assert pulse.progress_at == 2.0

@@ -16,7 +16,8 @@ import pytest
 from pinrail_contract.canonical import sha256_of
 from pinrail_contract.pins import Architecture, FilePin, ModelManifest, Role, Source
 from pinrail_contract.render import manifest_yaml
-from pinrail_contract.termination import ExitCode
+from pinrail_contract.termination import ExitCode, Reason, Termination
+from pinrail_engine import serve_command
 from pinrail_engine.serve_command import command
 
 CONFIG = {
@@ -80,6 +81,13 @@ def test_another_shape_than_the_manifest_records(tmp_path: Path, capsys: pytest.
     folder, manifest, _ = write_model(tmp_path, CONFIG | {"num_hidden_layers": 2})
     assert serve(folder, manifest) == ExitCode.MODEL_MISMATCH
     assert "layers is 2, want 1" in capsys.readouterr().err
+
+
+def test_a_manifest_that_is_not_there_is_said_to_the_kubelet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[Termination] = []
+    monkeypatch.setattr(serve_command, "write", said.append)
+    assert serve(tmp_path, tmp_path / "absent.yaml") == ExitCode.FAILED
+    assert said == [Termination(Reason.FAILED, f"{tmp_path / 'absent.yaml'}: No such file or directory")]
 
 
 def test_a_flag_out_of_bounds(pinned: tuple[Path, Path, str], capsys: pytest.CaptureFixture[str]) -> None:

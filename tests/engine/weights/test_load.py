@@ -10,10 +10,13 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from pinrail_contract.errors import ModelError
+from pinrail_contract.launch import Dtype
 from pinrail_engine.errors import WeightsError
 from pinrail_engine.model import weight_names
 from pinrail_engine.model.arch import Arch
 from pinrail_engine.model.decoder import Weights
+from pinrail_engine.run.torch_backend import TorchBackend, TorchOptions
 from pinrail_engine.weights.load import load
 
 ARCH = Arch(
@@ -69,6 +72,15 @@ def test_a_file_written_over_after_loading_changes_nothing(tmp_path: Path, tenso
         with open(tmp_path / "w", "r+b") as f:
             f.write(bytes(os.path.getsize(tmp_path / "w")))
     assert torch.equal(weights.embed, tensors[weight_names.EMBED])
+
+
+def test_a_file_touched_before_all_is_read_is_never_served(tmp_path: Path, tensors: dict[str, Tensor]) -> None:
+    def touched() -> None:
+        raise ModelError("w: changed while being read")
+
+    options = TorchOptions(dtype=Dtype.FLOAT32, kv_blocks=1, block_size=1, threads=1)
+    with saved(tmp_path, w=tensors) as files, pytest.raises(ModelError, match="changed while being read"):
+        TorchBackend(files, ARCH, options, touched).load()
 
 
 def test_shards_are_read_together(tmp_path: Path, tensors: dict[str, Tensor]) -> None:

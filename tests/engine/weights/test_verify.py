@@ -56,3 +56,29 @@ def test_a_file_that_the_manifest_does_not_name_is_never_read(make_model: MakeMo
     with open_verified(folder, manifest, Verification.WARN) as model:
         assert model.read("chat_template.jinja") is None
         assert list(model.weights()) == ["model.safetensors"]
+
+
+def rewrite(path: Path, content: bytes) -> None:
+    """The same file with other bytes of the same number; again until the file system's clock has ticked."""
+    before = path.stat().st_ctime_ns
+    while path.stat().st_ctime_ns == before:
+        path.write_bytes(content)
+
+
+def test_a_file_written_to_after_it_was_hashed_is_refused(make_model: MakeModel) -> None:
+    folder, manifest = make_model()
+    with open_verified(folder, manifest, Verification.ENFORCE) as model:
+        model.check_untouched()
+        rewrite(folder / "model.safetensors", b"weightz")
+        with pytest.raises(ModelError, match=r"^model\.safetensors: changed while being read, want"):
+            model.check_untouched()
+
+
+def test_warn_says_that_a_file_was_written_to_and_goes_on(
+    make_model: MakeModel, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, manifest = make_model()
+    with open_verified(folder, manifest, Verification.WARN) as model:
+        rewrite(folder / "tokenizer.json", b"[]")
+        model.check_untouched()
+    assert "tokenizer.json: changed while being read" in caplog.text

@@ -102,6 +102,23 @@ async def test_a_replica_that_is_not_there_is_passed_over(client: aiohttp.Client
         assert await answer.read() == b"data: one\n\ndata: two\n\n"
 
 
+async def test_a_replica_that_ends_before_it_answers_is_503_and_the_request_is_not_sent_twice(
+    client: aiohttp.ClientSession,
+) -> None:
+    async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    other, port = Upstream(), free_port()
+    async with (
+        await asyncio.start_server(hang_up, "127.0.0.1", port),
+        running(replica(port), replica(other.port, in_flight=1), upstreams=[other]) as url,
+        client.post(url + "/v1/chat/completions", data=b"x") as answer,
+    ):
+        assert answer.status == 503
+        assert (await answer.json())["error"]["message"] == "the replica ended before it answered"
+    assert other.seen == []
+
+
 async def test_a_client_that_goes_ends_its_request_at_the_replica(client: aiohttp.ClientSession) -> None:
     up = Upstream()
     one = replica(up.port)
