@@ -45,6 +45,16 @@ def test_a_flipped_byte_stops_the_new_pod_and_leaves_the_old_one(service: Servic
     assert "Paris" in service.ask("What is the capital of France?")
 
 
+def test_where_verification_only_warns_it_serves_and_says_so(
+    service: Service, make_service: Callable[..., Service]
+) -> None:
+    warned = make_service("warned", scaling=None, replicas=1, verification={"mode": "Warn"})
+    assert warned.wait_until("Ready", "True")["reason"] == "ServingUnverified"
+    assert warned.condition("ModelVerified")["reason"] == "FilesDiffer"
+    assert warned.status()["model"]["verifiedReplicas"] == 0
+    assert warned.ask("What is the capital of France?")
+
+
 def test_another_digest_never_starts_a_pod(make_service: Callable[..., Service]) -> None:
     model = {**SERVICE["spec"]["model"], "digest": "sha256:" + "0" * 64}
     service = make_service("other", scaling=None, replicas=1, model=model)
