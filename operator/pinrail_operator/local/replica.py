@@ -100,8 +100,9 @@ def loading(replica: Replica) -> tuple[str, int | None]:
 
 
 def last_words(replica: Replica, lines: int = 12) -> str:
-    """The end of its log, for a person to read."""
-    return "\n".join(replica.log.read_text(errors="replace").splitlines()[-lines:])
+    """The end of its log, for a person to read: without how far it had come."""
+    said = replica.log.read_text(errors="replace").splitlines()
+    return "\n".join([line for line in said if not _PROGRESS.match(line)][-lines:]).removeprefix("pinrail serve: ")
 
 
 async def _answers(replica: Replica, path: str, session: aiohttp.ClientSession) -> bool:

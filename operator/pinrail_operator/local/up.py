@@ -72,7 +72,8 @@ async def _serve(cluster: LocalCluster, request: LocalRun, options: Options, con
                 await _pause(stopping)
         if asked is not None and options.question:
             await asked  # whatever went wrong with the question is this command's error
-        console.print(_farewell(cluster), highlight=False)
+        else:
+            console.print(_farewell(cluster), highlight=False)
     finally:  # whatever happened, a closed terminal included: no replica outlives this process
         stopping.set()
         await cluster.close()
