@@ -18,7 +18,8 @@ from .errors import Conflict, Ending, NotLeader, Refused, Unavailable
 
 APPLY = "application/apply-patch+yaml"
 JSON = "application/json"
-TIMEOUT = 15.0  # seconds for one request
+READ_TIMEOUT = (5.0, 15.0)  # seconds to connect, and between two bytes
+WRITE_TIMEOUT = (1.0, 8.0)  # together less than what a Lease lasts after the last write may begin
 CONCURRENCY = 16  # requests at once
 
 Body = Mapping[str, Any]
@@ -98,8 +99,9 @@ class Api:
         payload: Any = body if content_type == JSON else data
         if method != "GET" and not self.may_write():
             raise NotLeader("another operator leads")
+        timeout = READ_TIMEOUT if method == "GET" else WRITE_TIMEOUT
         try:
-            answer: Any = self.http.call_api(*parts[:3], payload, _request_timeout=TIMEOUT)
+            answer: Any = self.http.call_api(*parts[:3], payload, _request_timeout=timeout)
             return _result(method, path, answer.status, answer.read(), answer.getheader("Retry-After"))
         except (client.ApiException, urllib3.exceptions.HTTPError, OSError) as e:
             raise Unavailable(f"the Kubernetes API ({type(e).__name__}: {e})") from e

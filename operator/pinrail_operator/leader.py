@@ -20,7 +20,7 @@ from kubernetes.leaderelection.resourcelock.leaselock import LeaseLock
 
 log = logging.getLogger("pinrail.operator")
 
-LEASE = 15  # seconds that others wait after the last renewal
+LEASE = 20  # seconds that others wait after the last renewal
 BELIEF = 10.0  # seconds after the start of the last renewal in which we write
 RETRY = 2.0  # seconds between two renewals, and between two tries
 
