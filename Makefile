@@ -73,7 +73,7 @@ model: .venv/.ready ## the demonstration model, pinned (about 20 s the first tim
 	@$(BIN)/python demo/model.py
 
 .PHONY: apiserver
-apiserver: ## etcd and kube-apiserver (built once: about 8 min)
+apiserver: ## etcd, kube-apiserver and helm (built once: about 8 min)
 	@$(PYTHON) e2e/cluster/parts.py apiserver
 
 .PHONY: cluster

@@ -1,6 +1,6 @@
 """Makes sure that what the cluster runs on exists: Debian packages, and Kubernetes and Helm built from Go modules.
 
-    parts.py apiserver    etcd, kube-apiserver and kubectl: what the API-server tests need
+    parts.py apiserver    etcd, kube-apiserver, kubectl and helm: what the API-server tests need
     parts.py all          everything
 
 What is there already is left alone, so a second call takes no time. Programs are kept by the content of what they
@@ -103,9 +103,10 @@ PAUSE = GoModule("pause", {})
 
 
 def ensure_api_server() -> None:
-    """etcd, kube-apiserver and kubectl."""
+    """etcd, kube-apiserver, kubectl and helm."""
     install(API_SERVER_PACKAGES)
     build(KUBERNETES, [f"k8s.io/kubernetes/cmd/{name}" for name in ("kube-apiserver", "kubectl")], minutes=6)
+    build(HELM, ["helm.sh/helm/v3/cmd/helm"], minutes=2)
 
 
 def ensure_all() -> None:
@@ -114,7 +115,6 @@ def ensure_all() -> None:
     ensure_api_server()
     rest = ("kube-controller-manager", "kube-proxy", "kube-scheduler", "kubelet")
     build(KUBERNETES, [f"k8s.io/kubernetes/cmd/{name}" for name in rest], minutes=4)
-    build(HELM, ["helm.sh/helm/v3/cmd/helm"], minutes=2)
     build(PAUSE, ["pinrail.dev/e2e/cluster/pause"], minutes=1)
 
 

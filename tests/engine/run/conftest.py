@@ -1,22 +1,16 @@
 """A backend that is arithmetic, an engine on it with a clock that tests turn, and the real model."""
 
-import os
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 import torch
 
-from pinrail_contract.documents import read_manifest
-from pinrail_contract.pins import ModelManifest
 from pinrail_engine.core.kv_blocks import KvBlocks
 from pinrail_engine.core.plan import Row, StepPlan
 from pinrail_engine.core.state import Limits, State
 from pinrail_engine.metrics import Identity, Metrics
 from pinrail_engine.run.loop import EngineLoop
-
-MODEL = Path.home() / ".cache/pinrail/volumes/models/smollm2-135m-instruct"
 
 
 class FakeBackend:
@@ -128,18 +122,6 @@ def make_rig() -> Iterator[Callable[..., Rig]]:
 @pytest.fixture
 def rig(make_rig: Callable[..., Rig]) -> Rig:
     return make_rig().load()
-
-
-@pytest.fixture(scope="session")
-def real_model() -> tuple[Path, ModelManifest]:
-    """The folder and manifest that `make model` leaves; missing, the test is skipped, unless it is required."""
-    manifest = MODEL.with_suffix(".yaml")
-    if not manifest.exists():
-        missing = f"{manifest.name} is not there: run `make model`"
-        if os.environ.get("PINRAIL_REQUIRE_MODEL") == "1":
-            pytest.fail(missing)
-        pytest.skip(missing)
-    return MODEL, read_manifest(manifest)
 
 
 @pytest.fixture(autouse=True)

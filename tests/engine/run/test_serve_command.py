@@ -96,9 +96,9 @@ def test_a_flag_out_of_bounds(pinned: tuple[Path, Path, str], capsys: pytest.Cap
 
 
 @pytest.mark.model
-def test_the_real_model_over_http(real_model: tuple[Path, ModelManifest], tmp_path: Path) -> None:
+def test_the_real_model_over_http(real_model: tuple[Path, ModelManifest], example: Path, tmp_path: Path) -> None:
     folder, manifest = real_model
-    words = [f"--model-dir={folder}", f"--manifest={folder.with_suffix('.yaml')}", f"--digest={manifest.digest}"]
+    words = [f"--model-dir={folder}", f"--manifest={example}", f"--digest={manifest.digest}"]
     log, port = tmp_path / "log", free_port()
     with log.open("w") as stderr:
         process = subprocess.Popen(

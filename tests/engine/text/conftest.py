@@ -1,12 +1,13 @@
 """Small tokenizers, built here, and the real model's files where they are."""
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+from pinrail_contract.pins import ModelManifest
 
 CORPUS = ["Hello, world! The quick brown fox jumps over the lazy dog.", "Grüße, 世界 🙂 naïve café… ok"] * 4
 CHATML = (
@@ -14,7 +15,6 @@ CHATML = (
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 SPECIALS = ["<|im_start|>", "<|im_end|>"]
-MODEL = Path.home() / ".cache/pinrail/volumes/models/smollm2-135m-instruct"
 
 Files = dict[str, bytes]
 Read = Callable[[str], bytes | None]
@@ -68,7 +68,5 @@ def make_files() -> Callable[..., Files]:
 
 
 @pytest.fixture(scope="session")
-def model_dir() -> Path:
-    if not MODEL.is_dir() and os.environ.get("PINRAIL_REQUIRE_MODEL") != "1":
-        pytest.skip("the real model is not there: `make model`")
-    return MODEL
+def model_dir(real_model: tuple[Path, ModelManifest]) -> Path:
+    return real_model[0]

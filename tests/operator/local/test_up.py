@@ -22,12 +22,7 @@ EXAMPLE = Path(__file__).parents[3] / "crds" / "examples" / "smollm2.yaml"
 MODEL = volumes() / "models" / "smollm2-135m-instruct"
 LONG = 120.0  # seconds; only waited for in full when the test fails
 
-pytestmark = [
-    pytest.mark.model,
-    pytest.mark.skipif(
-        not MODEL.is_dir() and not os.environ.get("PINRAIL_REQUIRE_MODEL"), reason="no model; `make model` makes it"
-    ),
-]
+pytestmark = pytest.mark.model
 
 
 @dataclass

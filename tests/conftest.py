@@ -1,0 +1,42 @@
+"""What tests of every folder share: the real model, which `make model` makes."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pinrail_contract.cache import cache, volumes
+from pinrail_contract.documents import read_manifest
+from pinrail_contract.pins import ModelManifest
+
+EXAMPLE = Path(__file__).parents[1] / "crds" / "examples" / "smollm2.yaml"
+FOLDER = volumes() / "models" / "smollm2-135m-instruct"
+GGUF = cache() / "gguf" / "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Tests marked `model` are skipped where it is missing, and fail where PINRAIL_REQUIRE_MODEL is 1."""
+    missing = [path.name for path in (FOLDER, GGUF) if not path.exists()]
+    if item.get_closest_marker("model") and missing:
+        said = f"{' and '.join(missing)} not found: run `make model`"
+        if os.environ.get("PINRAIL_REQUIRE_MODEL") == "1":
+            pytest.fail(said)
+        pytest.skip(said)
+
+
+@pytest.fixture(scope="session")
+def real_model() -> tuple[Path, ModelManifest]:
+    """The folder, and the manifest that the example pins."""
+    return FOLDER, read_manifest(EXAMPLE)
+
+
+@pytest.fixture(scope="session")
+def example() -> Path:
+    """The document that holds the manifest and a service."""
+    return EXAMPLE
+
+
+@pytest.fixture(scope="session")
+def gguf_file() -> Path:
+    """What the real model was imported from."""
+    return GGUF
