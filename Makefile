@@ -27,7 +27,7 @@ demo: .venv/.ready model ## serve the pinned model here and ask it something (fi
 	@$(BIN)/pinrail up $(EXAMPLE) --port $(PORT) --ask "What is the capital of France?"
 
 .PHONY: test
-test: lint test-unit test-api e2e ## all three layers, real cluster included (cold machine about 30 min)
+test: lint test-unit test-api e2e ## all three layers, real cluster included (cold machine about 25 min)
 
 # ---- the layers of tests
 
@@ -77,7 +77,7 @@ apiserver: ## etcd, kube-apiserver and helm (built once: about 8 min)
 	@$(PYTHON) e2e/cluster/parts.py apiserver
 
 .PHONY: cluster
-cluster: ## start the one-node Kubernetes (its programs are built once: about 15 min)
+cluster: ## start the one-node Kubernetes (its programs are built once: about 8 min)
 	@$(PYTHON) e2e/cluster/parts.py all
 	@$(CLUSTER) up
 
