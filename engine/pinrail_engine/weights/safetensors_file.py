@@ -4,7 +4,7 @@
 
 The header is parsed here, strictly, because lenient readers take the last of two tensors with one name.
 
-Source: https://huggingface.co/docs/safetensors, section Format.
+Source: the README of the safetensors project, section Format.
 """
 
 import math
