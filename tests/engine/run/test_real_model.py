@@ -16,7 +16,7 @@ from pinrail_engine.weights.verify import open_verified
 
 pytestmark = pytest.mark.model
 
-OUTPUT = 8  # tokens
+OUTPUT = 16  # tokens
 EOS = 2
 TEXT = """The lines of a ship are made fast to the pinrail, a strong rack along the inside of the bulwark. Each line has
 its own pin, and every sailor knows in the dark which is which. When the wind turns, the crew hauls on the braces, the
