@@ -44,7 +44,7 @@ test-api: .venv/.ready apiserver ## the API-server layer: etcd and kube-apiserve
 
 .PHONY: e2e
 e2e: .venv/.ready model cluster images ## the real cluster, real images, the real model
-	$(CLUSTER) exec -- $(CURDIR)/$(BIN)/python -m pytest e2e; code=$$?; $(CLUSTER) down; exit $$code
+	code=0; $(CLUSTER) exec -- $(CURDIR)/$(BIN)/python -m pytest e2e || code=$$?; $(CLUSTER) down; exit $$code
 
 .PHONY: lint
 lint: .venv/.ready ## format, lint, types, layers

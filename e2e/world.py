@@ -2,6 +2,7 @@
 
 import copy
 import json
+import socket
 import subprocess
 import time
 from collections.abc import Callable
@@ -43,6 +44,15 @@ def wait_for(what: str, look: Callable[[], T | None], timeout: float = SLOW, sho
             return seen
         time.sleep(0.5)
     raise AssertionError(f"{what}: not seen in {timeout:.0f} s\n{show()}")
+
+
+def accepts(address: str, port: int) -> bool:
+    """Whether a connection is accepted: nodes learn of a ready pod a moment after the API server does."""
+    try:
+        socket.create_connection((address, port), timeout=5.0).close()
+    except OSError:
+        return False
+    return True
 
 
 @dataclass
@@ -96,11 +106,12 @@ class Service:
 
     def openai(self) -> openai.OpenAI:
         """The official client, through the Service's ClusterIP."""
-        service = client.CoreV1Api().read_namespaced_service(self.name, self.namespace)
+        spec = client.CoreV1Api().read_namespaced_service(self.name, self.namespace).spec
+        address, port = spec.cluster_ip, spec.ports[0].port
+        wait_for(f"kube-proxy's rules for {address}", lambda: accepts(address, port), show=self.describe)
         http = httpx.Client(trust_env=False, timeout=SLOW)
         self.clients.append(http)
-        url = f"http://{service.spec.cluster_ip}:{service.spec.ports[0].port}/v1"
-        return openai.OpenAI(base_url=url, api_key="none", http_client=http, max_retries=0)
+        return openai.OpenAI(base_url=f"http://{address}:{port}/v1", api_key="none", http_client=http, max_retries=0)
 
     def close(self) -> None:
         for http in self.clients:
