@@ -64,8 +64,9 @@ def _download(folder: Path) -> Path:
 def main() -> int:
     volume = Path(sys.argv[1]) if len(sys.argv) > 1 else volumes()
     folder, manifest = volume / "models" / NAME, read_manifest(EXAMPLE)
-    if not folder.is_dir() or mismatches(folder, manifest):
-        make(volume)
+    if folder.is_dir() and not mismatches(folder, manifest):
+        return 0
+    make(volume)
     found = mismatches(folder, manifest)
     for mismatch in found:
         print(mismatch, file=sys.stderr)

@@ -99,11 +99,11 @@ def make_service(volume: Volume) -> Iterator[Callable[..., Service]]:
 def _namespace(name: str, labels: dict[str, str] | None = None) -> None:
     api = client.CoreV1Api()
 
-    def is_gone() -> bool:
+    def is_not_ending() -> bool:
         found = api.list_namespace(field_selector=f"metadata.name={name}").items
         return not found or found[0].status.phase == "Active"
 
-    wait_for(f"the end of an earlier {name}", is_gone)
+    wait_for(f"the end of an earlier {name}", is_not_ending)
     document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels or {}}}
     kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(document))
     wait_for(

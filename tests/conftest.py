@@ -1,6 +1,8 @@
-"""What tests of every folder share: the real model, which `make model` makes."""
+"""What tests of every folder share: free ports, and the real model, which `make model` makes."""
 
 import os
+import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,18 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         if os.environ.get("PINRAIL_REQUIRE_MODEL") == "1":
             pytest.fail(said)
         pytest.skip(said)
+
+
+@pytest.fixture
+def free_port() -> Callable[[], int]:
+    """A port of 127.0.0.1 that nothing listened on a moment ago."""
+
+    def take() -> int:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            return int(probe.getsockname()[1])
+
+    return take
 
 
 @pytest.fixture(scope="session")

@@ -22,14 +22,14 @@ def main(argv: list[str] | None = None) -> int:
         return ExitCode.USAGE
     try:
         return _load(offered[words[0]]).run(words[1:])
-    except (PinrailError, ValueError, OSError) as e:
-        if isinstance(e, PinrailError):
-            print(f"pinrail {words[0]}: {e}", file=sys.stderr)
-            return ExitCode.FAILED
-        if isinstance(e, OSError) and e.filename is not None:
-            print(f"pinrail {words[0]}: {e.filename}: {e.strerror}", file=sys.stderr)
-            return ExitCode.FAILED
-        raise
+    except PinrailError as e:
+        print(f"pinrail {words[0]}: {e}", file=sys.stderr)
+        return ExitCode.FAILED
+    except OSError as e:
+        if e.filename is None:
+            raise
+        print(f"pinrail {words[0]}: {e.filename}: {e.strerror}", file=sys.stderr)
+        return ExitCode.FAILED
     except KeyboardInterrupt:
         return 130
 

@@ -2,10 +2,9 @@
 
 import itertools
 import json
-import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,18 +91,6 @@ async def api(control_plane: ControlPlane) -> Any:
 @pytest.fixture
 def cluster(api: Api) -> Cluster:
     return Cluster(api)
-
-
-@pytest.fixture
-def free_port() -> Callable[[], int]:
-    """A port of 127.0.0.1 that nothing listened on a moment ago."""
-
-    def take() -> int:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            return int(probe.getsockname()[1])
-
-    return take
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,6 @@
 """The process's life under real signals: load, serve, drain, exit code."""
 
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -38,13 +37,8 @@ class Server:
         self.wait_line("draining")
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
-
-
 @pytest.fixture
-def start() -> Iterator[Callable[..., Server]]:
+def start(free_port: Callable[[], int]) -> Iterator[Callable[..., Server]]:
     servers: list[Server] = []
 
     def make(drain_timeout: int = 30, state: str = "ready", port: int | None = None) -> Server:

@@ -3,12 +3,12 @@
 import json
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -96,7 +96,9 @@ def test_a_flag_out_of_bounds(pinned: tuple[Path, Path, str], capsys: pytest.Cap
 
 
 @pytest.mark.model
-def test_the_real_model_over_http(real_model: tuple[Path, ModelManifest], example: Path, tmp_path: Path) -> None:
+def test_the_real_model_over_http(
+    real_model: tuple[Path, ModelManifest], example: Path, free_port: Callable[[], int], tmp_path: Path
+) -> None:
     folder, manifest = real_model
     words = [f"--model-dir={folder}", f"--manifest={example}", f"--digest={manifest.digest}"]
     log, port = tmp_path / "log", free_port()
@@ -120,12 +122,6 @@ def test_the_real_model_over_http(real_model: tuple[Path, ModelManifest], exampl
     finally:
         process.kill()
         process.wait()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def wait_until_ready(url: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
