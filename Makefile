@@ -104,7 +104,7 @@ COMPILE := $(UV) pip compile --quiet --generate-hashes --no-header --no-annotate
 
 .PHONY: lock
 lock: $(UV) ## resolve all dependencies anew
-	$(COMPILE) --upgrade pyproject.toml --extra operator --extra cpu --extra tools --extra dev -o requirements/dev.txt
+	$(COMPILE) --upgrade pyproject.toml --extra operator --extra cpu --extra tools --extra bench --extra dev -o requirements/dev.txt
 	$(COMPILE) pyproject.toml --extra cpu -c requirements/dev.txt -o requirements/engine-cpu.txt
 	$(COMPILE) pyproject.toml --extra operator -c requirements/dev.txt -o requirements/operator.txt
 	echo hatchling | $(COMPILE) - -c requirements/dev.txt -o requirements/build.txt
@@ -112,3 +112,7 @@ lock: $(UV) ## resolve all dependencies anew
 .PHONY: bench
 bench: .venv/.ready model ## the engine's speed on this machine
 	$(BIN)/pinrail bench offline --manifest $(EXAMPLE) --model-dir $(PINRAIL_CACHE)/volumes/models/smollm2-135m-instruct
+
+.PHONY: laws
+laws: .venv/.ready ## the scheduler's laws over five million random steps (about half an hour)
+	PINRAIL_LAW_STEPS=5000000 $(BIN)/python -m pytest tests/engine/core/test_laws.py

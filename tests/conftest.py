@@ -54,3 +54,20 @@ def example() -> Path:
 def gguf_file() -> Path:
     """What the real model was imported from."""
     return GGUF
+
+
+_SAID = pytest.StashKey[list[str]]()
+
+
+@pytest.fixture
+def say(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Takes a figure that a test has measured; all are printed at the end."""
+    said = request.config.stash.setdefault(_SAID, [])
+    return lambda line: said.append(f"{request.node.name}: {line}")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    said = config.stash.get(_SAID, [])
+    if said:
+        terminalreporter.section("figures")
+        terminalreporter.write_line("\n".join(said))

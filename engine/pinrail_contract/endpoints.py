@@ -10,6 +10,10 @@ READY = "/ready"
 """Readiness and startup: 200 once the pins are verified and a first forward pass has run, until draining."""
 
 METRICS = "/metrics"
+
+CACHE_EVENTS = "/cache_events"
+"""What the prefix cache holds, as a log; there only where the engine was told to show it."""
+
 MODELS = "/v1/models"
 CHAT_COMPLETIONS = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"

@@ -24,6 +24,20 @@ class Dtype(StrEnum):
     BFLOAT16 = "bfloat16"
 
 
+class Policy(StrEnum):
+    """Who of the queue is served first."""
+
+    FCFS = "fcfs"  # first come, first served
+    PRIORITY = "priority"  # the lowest `priority` of the request's body; waiting raises it
+    SJF = "sjf"  # the shortest prompt; waiting makes it shorter
+    EDF = "edf"  # the earliest `deadline` of the request's body
+
+
+class Switch(StrEnum):
+    ON = "on"
+    OFF = "off"
+
+
 _SUFFIX = {
     "": 1,
     "k": 10**3,
@@ -60,9 +74,17 @@ class LaunchSpec:
     max_model_len: int = 0  # tokens; 0: what the model and the cache allow
     max_num_seqs: int = 32  # requests that run at once
     max_num_batched_tokens: int = 512  # tokens in one step
+    policy: Policy = Policy.FCFS
+    target_step_ms: int = 0  # milliseconds that a step should take while texts are continued; 0: by the device
+    steps_in_flight: int = 0  # steps launched before the first one's tokens are known; 0: by the device
     max_queued: int = 256  # requests that may wait
+    max_queued_tokens: int = 0  # prompt tokens that may wait; 0: no bound
+    max_queue_wait: int = 0  # seconds that a request may wait for its first step; 0: no bound
     block_size: int = 16  # tokens in one KV block
-    kv_cache_memory: int = 2**29  # bytes
+    kv_cache_memory: int = 0  # bytes; 0: what is free, as measured after the weights are loaded
+    prefix_cache: Switch = Switch.ON
+    cache_events: Switch = Switch.OFF
+    otlp_traces_endpoint: str = ""  # URL of an OTLP/HTTP collector; empty: no traces
     drain_timeout: int = 30  # seconds that running requests have after SIGTERM
 
     def __post_init__(self) -> None:
@@ -70,6 +92,8 @@ class LaunchSpec:
             value = getattr(self, name)
             if not least <= value <= most:
                 raise ValueError(f"{_flag(name)}: got {value}, want {least} to {most}")
+        if 0 < self.kv_cache_memory < _LEAST_KV:
+            raise ValueError(f"--kv-cache-memory: got {self.kv_cache_memory}, want 0 or at least {_LEAST_KV}")
 
     def args(self) -> list[str]:
         """The command line that parses to this; defaults are left out."""
@@ -91,11 +115,17 @@ _BOUNDS = (
     ("max_model_len", 0, 2**24),
     ("max_num_seqs", 1, 4096),
     ("max_num_batched_tokens", 1, 2**20),
+    ("target_step_ms", 0, 60_000),
+    ("steps_in_flight", 0, 8),
     ("max_queued", 1, 10**6),
+    ("max_queued_tokens", 0, 2**40),
+    ("max_queue_wait", 0, 86400),
     ("block_size", 1, 1024),
-    ("kv_cache_memory", 2**16, 2**44),
+    ("kv_cache_memory", 0, 2**44),
     ("drain_timeout", 0, 86400),
 )
+
+_LEAST_KV = 2**16  # bytes
 
 _HELP = {
     "model_dir": "folder that holds exactly the files of the manifest",
@@ -109,9 +139,18 @@ _HELP = {
     "max_model_len": "longest prompt plus output, tokens; 0: what the model and the cache allow",
     "max_num_seqs": "requests that run at once",
     "max_num_batched_tokens": "tokens in one step: prefill is cut into chunks of at most this",
+    "policy": "who is served first: fcfs, priority, sjf (shortest prompt), edf (earliest deadline); all count waiting",
+    "target_step_ms": "milliseconds that a step should take while texts are continued: bounds its prompt tokens; "
+    "0: 200 on a CPU, 50 on an accelerator",
+    "steps_in_flight": "steps launched before the first one's tokens are known; 0: 1 on a CPU, 2 on an accelerator",
     "max_queued": "requests that may wait; past it the answer is 429",
+    "max_queued_tokens": "prompt tokens that may wait; past it the answer is 429; 0: no bound",
+    "max_queue_wait": "seconds that a request may wait for its first step, then the answer is 429; 0: no bound",
     "block_size": "tokens in one KV block",
-    "kv_cache_memory": "bytes for the KV cache, such as 512Mi",
+    "kv_cache_memory": "bytes for the KV cache, such as 512Mi; 0: what is free once the weights are loaded",
+    "prefix_cache": "on: prompts that begin alike share the KV blocks of what they have in common",
+    "cache_events": "on: GET /cache_events tells routers which blocks are cached",
+    "otlp_traces_endpoint": "URL that traces are sent to by OTLP/HTTP, such as http://collector:4318/v1/traces",
     "drain_timeout": "seconds that running requests have after SIGTERM",
 }
 
@@ -137,7 +176,7 @@ def _parser(cls: type[LaunchSpec]) -> argparse.ArgumentParser:
 
 def _bytes_argument(text: str) -> int:
     try:
-        return parse_bytes(text)
+        return 0 if text == "0" else parse_bytes(text)
     except ValueError as e:
         raise argparse.ArgumentTypeError(str(e)) from e
 

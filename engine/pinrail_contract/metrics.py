@@ -11,33 +11,76 @@ from dataclasses import dataclass
 from .errors import SampleError
 from .pins import DIGEST
 
+# Gauges
 RUNNING = "vllm:num_requests_running"
 WAITING = "vllm:num_requests_waiting"
+WAITING_BY_REASON = "vllm:num_requests_waiting_by_reason"  # by reason: capacity, deferred (another computes its prefix)
 KV_USAGE = "vllm:kv_cache_usage_perc"  # 0 to 1, blocks held by live requests
-CACHE_CONFIG = "vllm:cache_config_info"  # labels block_size (tokens), num_gpu_blocks
-PROMPT_TOKENS = "vllm:prompt_tokens"  # counter, exposed with _total
-GENERATION_TOKENS = "vllm:generation_tokens"  # counter, exposed with _total
-PREEMPTIONS = "vllm:num_preemptions"  # counter, exposed with _total
-REQUEST_SUCCESS = "vllm:request_success"  # counter by finished_reason, exposed with _total
-REQUEST_PROMPT_TOKENS = "vllm:request_prompt_tokens"  # histogram
-REQUEST_GENERATION_TOKENS = "vllm:request_generation_tokens"  # histogram
+CACHE_CONFIG = (
+    "vllm:cache_config_info"  # labels block_size (tokens), num_gpu_blocks; absent until the cache is laid out
+)
+
+# Counters, exposed with _total
+PROMPT_TOKENS = "vllm:prompt_tokens"  # of requests that got a first token, as the next two
+PROMPT_TOKENS_BY_SOURCE = "vllm:prompt_tokens_by_source"  # by source: local_compute, local_cache_hit
+PROMPT_TOKENS_CACHED = "vllm:prompt_tokens_cached"
+PREFIX_QUERIES = "vllm:prefix_cache_queries"  # tokens, once per request that looked when it first ran
+PREFIX_HITS = "vllm:prefix_cache_hits"  # tokens, as above
+GENERATION_TOKENS = "vllm:generation_tokens"
+PREEMPTIONS = "vllm:num_preemptions"
+REQUEST_SUCCESS = (
+    "vllm:request_success"  # requests, once each, by finished_reason: stop, length, abort, error, rejected
+)
+# by reason: never_fits, max_queued, max_queued_tokens, not_ready (at the door); displaced, waited, deadline (later)
+REJECTIONS = "vllm:admission_rejections"
+CORRUPTED = "vllm:corrupted_requests"  # whose logits were not finite
+
+# Histograms: seconds, tokens or times
+REQUEST_PROMPT_TOKENS = "vllm:request_prompt_tokens"
+REQUEST_GENERATION_TOKENS = "vllm:request_generation_tokens"
+REQUEST_MAX_TOKENS = "vllm:request_params_max_tokens"
+REQUEST_PREEMPTIONS = "vllm:request_num_preemptions"
 TTFT = "vllm:time_to_first_token_seconds"
 ITL = "vllm:inter_token_latency_seconds"
+TPOT = "vllm:request_time_per_output_token_seconds"  # of requests with two output tokens or more
 E2E = "vllm:e2e_request_latency_seconds"
 QUEUE_TIME = "vllm:request_queue_time_seconds"
 PREFILL_TIME = "vllm:request_prefill_time_seconds"
 DECODE_TIME = "vllm:request_decode_time_seconds"
-ITERATION_TOKENS = "vllm:iteration_tokens_total"  # histogram
+INFERENCE_TIME = "vllm:request_inference_time_seconds"  # the two above together
+ITERATION_TOKENS = "vllm:iteration_tokens_total"  # tokens in one step
 
+# What vLLM lacks: gauges
 WAITING_BLOCKS = "pinrail_waiting_blocks"  # KV blocks that the queued prompts will need
+QUEUED_PROMPT_TOKENS = "pinrail_queued_prompt_tokens"
 MAX_NUM_SEQS = "pinrail_max_num_seqs"
-KV_BLOCKS = "pinrail_kv_blocks"  # by state: live, free
-STEPS = "pinrail_steps"  # counter, exposed with _total
+KV_BLOCKS = "pinrail_kv_blocks"  # by state: live, cached (free to take, but holding a prefix), free
 LAST_STEP_AGE = "pinrail_last_step_age_seconds"
 OLDEST_WAITING = "pinrail_oldest_waiting_seconds"
-CANCEL_RELEASE = "pinrail_cancellation_release_seconds"  # disconnect to blocks freed
 MANIFEST_INFO = "pinrail_model_manifest_info"  # labels digest, engine_version, verification
-LOAD_SECONDS = "pinrail_startup_seconds"  # by phase: import, verify, load, warmup
+LOAD_SECONDS = "pinrail_startup_seconds"  # by phase: import, verify, load, allocate, warmup
+STEP_TIME = "pinrail_step_time_seconds_per"  # seconds by term: step, token, sampled, read, pair; fitted
+OUTPUT_SHARE = "pinrail_expected_output_share"  # 0 to 1, of max_tokens that outputs are expected to take
+
+# counters, exposed with _total
+STEPS = "pinrail_steps"
+RECOMPUTED_TOKENS = "pinrail_recomputed_tokens"  # computed again after a preemption
+CANCELLED_TOKENS = "pinrail_cancelled_tokens"  # computed for requests that were then aborted
+EVICTED_BLOCKS = "pinrail_evicted_blocks"  # cached ones that were taken for something else
+
+# histograms, in seconds
+STEP_SECONDS = "pinrail_step_seconds"  # by kind: prefill, decode, mixed
+HOST_GAP = "pinrail_host_gap_seconds"  # the device was idle between two steps while there was work
+CANCEL_RELEASE = "pinrail_cancellation_release_seconds"  # disconnect to blocks freed; by phase: queued, prefill, decode
+TTFT_BY_PROMPT = "pinrail_time_to_first_token_by_prompt_seconds"  # by prompt_bucket, as the next two
+QUEUE_TIME_BY_PROMPT = "pinrail_queue_time_by_prompt_seconds"
+PREFILL_TIME_BY_PROMPT = "pinrail_prefill_time_by_prompt_seconds"
+E2E_BY_OUTPUT = "pinrail_e2e_by_output_seconds"  # by output_bucket, as the next two
+DECODE_TIME_BY_OUTPUT = "pinrail_decode_time_by_output_seconds"
+TPOT_BY_OUTPUT = "pinrail_time_per_output_token_by_output_seconds"
+
+PROMPT_BUCKETS = (256, 1024, 4096, 16384)  # tokens, values of prompt_bucket: the most in each; and inf
+OUTPUT_BUCKETS = (16, 128, 512, 2048)  # tokens, values of output_bucket: the most in each; and inf
 
 VERIFIED = "verified"  # label of MANIFEST_INFO: every file is the one that the manifest names
 MISMATCHED = "mismatched"  # label of MANIFEST_INFO: some are not, and are served all the same

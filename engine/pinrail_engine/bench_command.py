@@ -1,18 +1,16 @@
-"""`pinrail bench offline`: how fast this machine serves a pinned model, without HTTP.
+"""`pinrail bench`: how fast a pinned model is served, by this machine or by any server.
 
-Prompts are random token ids of a fixed seed, and end-of-sequence is ignored, so every run does the same work.
+pinrail bench offline …    three fixed workloads on the engine alone, without HTTP
+pinrail bench run …        a trace or a mix, on the engine alone or on servers that speak OpenAI's API
+pinrail bench scheduler    what planning and committing a step costs the host, without a model
 """
 
 import argparse
-import json
 import logging
-import random
-import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from queue import SimpleQueue
-from statistics import median
 from typing import TYPE_CHECKING
 
 from pinrail_contract.command import Command
@@ -22,47 +20,192 @@ from pinrail_contract.launch import LaunchSpec
 from pinrail_contract.progress import ProgressBar
 from pinrail_contract.termination import ExitCode
 
-from .core.types import FinishReason, Refused, SamplingParams, TokenEvent
-from .errors import EngineError
-
 if TYPE_CHECKING:
+    from types import ModuleType
+
+    from .bench.alone import Rates
+    from .bench.load import Load, Progress
+    from .bench.options import Options
+    from .bench.records import Record, Run
+    from .bench.workload import Workload
     from .run.loop import EngineLoop
 
-_SEED = 0
+_REMOTE_VOCAB = 10_000  # token ids of prompts for a server, which does not tell how many it knows, are below it
 
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    prompt_len: int  # tokens
-    output_len: int  # tokens
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    workload: str
-    seconds: float
-    prompt_tokens: int
-    output_tokens: int
-    tokens_per_second: float  # of output; of prompt, for prefill
-    first_token_seconds: float  # median over requests
+_Play = Callable[["Load", str, "Rates | None", "Progress"], "list[Record]"]
+"""(load, name of the run, what warm-up requests took, progress) -> a record per job."""
 
 
 def _run(argv: list[str]) -> int:
     logging.basicConfig(level=logging.WARNING)
-    parser = argparse.ArgumentParser(prog="pinrail bench", epilog="Other flags are those of `pinrail serve`.")
-    parser.add_argument("mode", choices=["offline"], help="offline: the engine alone, without HTTP")
+    parser = argparse.ArgumentParser(
+        prog="pinrail bench", usage="pinrail bench {offline,run,scheduler} …", add_help=False
+    )
+    parser.add_argument("mode", choices=["offline", "run", "scheduler"])
+    if argv[:1] == ["run"]:
+        return _run_workload(argv[1:])
+    if argv[:1] == ["scheduler"]:
+        return _scheduler(argv[1:])
+    if argv[:1] in (["-h"], ["--help"]):
+        print(__doc__)
+        return ExitCode.OK
+    parser.parse_args(argv[:1])
+    return _offline(argv[1:])
+
+
+def _offline(argv: list[str]) -> int:
+    from .bench.offline import measure, workloads
+
+    parser = argparse.ArgumentParser(prog="pinrail bench offline", epilog=_EPILOG, allow_abbrev=False)
     parser.add_argument("--json", action="store_true", help="one JSON object per workload instead of a table")
     args, rest = parser.parse_known_args(argv)
-    try:
-        spec = LaunchSpec.parse(rest)
-    except ValueError as e:
-        parser.error(str(e))
-    for result in _bench(spec):
-        print(json.dumps(asdict(result)) if args.json else _line(result), flush=True)
+    with _engine(_spec(parser, rest)) as (engine, vocab_size):
+        for name, jobs in workloads().items():
+            result = measure(engine, name, jobs, vocab_size)
+            print(result.to_json() if args.json else result, flush=True)
     return ExitCode.OK
 
 
-def _bench(spec: LaunchSpec) -> Iterator[Result]:
+def _scheduler(argv: list[str]) -> int:
+    from .bench.host_cost import ROWS, measure
+
+    parser = argparse.ArgumentParser(prog="pinrail bench scheduler", allow_abbrev=False)
+    parser.add_argument("--json", action="store_true", help="one JSON object per number of rows instead of a table")
+    args = parser.parse_args(argv)
+    for rows in ROWS:
+        cost = measure(rows)
+        print(cost.to_json() if args.json else cost, flush=True)
+    return ExitCode.OK
+
+
+_EPILOG = "Other flags are those of `pinrail serve`."
+
+
+def _run_workload(argv: list[str]) -> int:
+    from .bench.options import Options
+    from .bench.output import show
+
+    parser = _run_parser()
+    args, rest = parser.parse_known_args(argv)
+    options, how = Options.of(args), _How(args.concurrency, args.timeout, args.warm_up)
+    if args.url:
+        if rest or args.save_step_time:
+            parser.error(f"{' '.join(rest) or '--save-step-time'}: is for the engine in this process, want no --url")
+        workload, runs = _on_servers(args.url, args.model, options, how)
+    else:
+        if args.model:
+            parser.error(f"argument --model: got {args.model}, want it with --url alone")
+        workload, runs = _in_process(_spec(parser, rest), options, how, args.save_step_time)
+    show(workload, runs, options)
+    return ExitCode.OK
+
+
+def _run_parser() -> argparse.ArgumentParser:
+    from .bench.options import add_flags, integer, number
+
+    parser = argparse.ArgumentParser(prog="pinrail bench run", epilog=_EPILOG, allow_abbrev=False)
+    add_flags(parser)
+    url = "a server that speaks OpenAI's API, such as http://127.0.0.1:8000; several are measured in turn"
+    parser.add_argument("--url", action="append", help=url)
+    parser.add_argument("--model", default="", help="its name for the model; the first that it lists otherwise")
+    timeout = "seconds for a run; what has not ended by then is cut off, and counted"
+    parser.add_argument("--timeout", type=number(above=True), default=3600.0, help=timeout)
+    warm_up = "requests made before, one at a time; they tell what a request takes alone"
+    parser.add_argument("--warm-up", type=integer(0), default=2, help=warm_up)
+    saved = "write what the engine learned of step times, for `pinrail simulate --step-time`"
+    parser.add_argument("--save-step-time", type=Path, metavar="FILE", help=saved)
+    return parser
+
+
+@dataclass(frozen=True, slots=True)
+class _How:
+    """The flags of `bench run` alone."""
+
+    concurrency: int
+    timeout: float  # seconds
+    warm_up: int  # requests
+
+
+def _on_servers(urls: Sequence[str], model: str, options: "Options", how: _How) -> "tuple[Workload, list[Run]]":
+    """The workload is cut to what the least of the servers takes, so that all do the same."""
+    http = _http()
+    names = [url.rstrip("/").removesuffix("/v1") for url in urls]
+    servers = {url: http.served(url) for url in names}
+    workload = options.workload(min((s.max_len for s in servers.values() if s.max_len), default=0))
+    load = _load(workload, options, how, _REMOTE_VOCAB, block_size=16)
+
+    def player(url: str, name: str) -> _Play:
+        return lambda load, _, rates, progress: http.play(url, name, load, rates=rates, progress=progress)
+
+    return workload, [_measured(player(url, model or s.model), load, how, url) for url, s in servers.items()]
+
+
+def _http() -> "ModuleType":
+    """Raises BenchError where its client is not installed."""
+    try:
+        from .bench import http
+    except ModuleNotFoundError as e:
+        from .bench.errors import BenchError
+
+        raise BenchError(f"--url needs {e.name}, which is not installed here: pip install 'pinrail[bench]'") from e
+    return http
+
+
+def _in_process(
+    spec: LaunchSpec, options: "Options", how: _How, save_step_time: Path | None
+) -> "tuple[Workload, list[Run]]":
+    from .bench.drive import drive
+    from .bench.step_times import write
+
+    with _engine(spec) as (engine, vocab_size):
+        workload = options.workload(engine.max_model_len)
+
+        def play(load: "Load", name: str, rates: "Rates | None", progress: "Progress") -> "list[Record]":
+            return drive(engine, load, name, rates=rates, progress=progress)
+
+        load = _load(workload, options, how, vocab_size, spec.block_size)
+        run = _measured(play, load, how, spec.policy)
+        if save_step_time is not None:
+            write(save_step_time, engine.step_time)
+    return workload, [run]
+
+
+def _load(workload: "Workload", options: "Options", how: _How, vocab_size: int, block_size: int) -> "Load":
+    from .bench.load import Load
+
+    return Load(
+        jobs=workload.jobs,
+        vocab_size=vocab_size,
+        seed=options.seed,
+        timeout=how.timeout,
+        block_size=block_size,
+        concurrency=how.concurrency,
+    )
+
+
+def _measured(play: _Play, load: "Load", how: _How, name: str) -> "Run":
+    from .bench.alone import Rates
+    from .bench.load import silent
+    from .bench.options import RequestBar
+    from .bench.records import Run
+
+    rates = Rates(play(load.warm_up(how.warm_up), "warm-up", None, silent)) if how.warm_up else None
+    progress = RequestBar(name, len(load.jobs))
+    with progress.bar:
+        records = play(load, "run", rates, progress)
+    return Run(name=name, records=records, seconds=max((r.ended_at or 0.0 for r in records), default=0.0))
+
+
+def _spec(parser: argparse.ArgumentParser, words: list[str]) -> LaunchSpec:
+    try:
+        return LaunchSpec.parse(words)
+    except ValueError as e:
+        parser.error(str(e))
+
+
+@contextmanager
+def _engine(spec: LaunchSpec) -> "Iterator[tuple[EngineLoop, int]]":
+    """A loaded engine, and how many tokens its model knows."""
     from .run.start import engine_for
     from .weights.verify import open_verified
 
@@ -76,61 +219,10 @@ def _bench(spec: LaunchSpec) -> Iterator[Result]:
         engine = engine_for(spec, model)
         engine.start()
         engine.wait_until_loaded()
-    for name, jobs in _workloads().items():
-        yield _measure(engine, name, jobs, manifest.architecture.vocab_size)
-    engine.stop()
+    try:
+        yield engine, manifest.architecture.vocab_size
+    finally:
+        engine.stop()
 
 
-def _workloads() -> dict[str, list[Job]]:
-    dice = random.Random(_SEED)
-    return {
-        "single": [Job(32, 128)],
-        "prefill": [Job(1024, 1)],
-        "batch": [Job(dice.randint(64, 256), dice.randint(32, 128)) for _ in range(32)],
-    }
-
-
-def _measure(engine: "EngineLoop", name: str, jobs: Sequence[Job], vocab: int) -> Result:
-    """Submit all jobs at once, and wait for the last token."""
-    dice = random.Random(_SEED)
-    events: SimpleQueue[tuple[int, float, TokenEvent]] = SimpleQueue()
-    began = time.monotonic()
-    for i, job in enumerate(jobs):
-        prompt = [dice.randrange(vocab) for _ in range(job.prompt_len)]
-        params = SamplingParams(max_tokens=job.output_len, temperature=0)
-        try:
-            engine.submit(f"{name}-{i}", prompt, params, lambda e, i=i: events.put((i, time.monotonic(), e)))  # type: ignore[misc]
-        except Refused as e:
-            raise EngineError(f"workload {name}: {e}") from e
-    first = _first_tokens(events, len(jobs))
-    seconds = time.monotonic() - began
-    counted = sum(job.prompt_len if name == "prefill" else job.output_len for job in jobs)
-    return Result(
-        workload=name,
-        seconds=round(seconds, 3),
-        prompt_tokens=sum(job.prompt_len for job in jobs),
-        output_tokens=sum(job.output_len for job in jobs),
-        tokens_per_second=round(counted / seconds, 1),
-        first_token_seconds=round(median(first) - began, 3),
-    )
-
-
-def _first_tokens(events: "SimpleQueue[tuple[int, float, TokenEvent]]", jobs: int) -> list[float]:
-    """When each job's first token came; returns once all have ended. Raises EngineError where one failed."""
-    first: dict[int, float] = {}
-    living = jobs
-    while living:
-        i, at, event = events.get()
-        first.setdefault(i, at)
-        if event.finish is FinishReason.ERROR:
-            raise EngineError(event.error)
-        living -= event.finish is not None
-    return list(first.values())
-
-
-def _line(r: Result) -> str:
-    rate, first = f"{r.tokens_per_second:8.1f} tok/s", f"first token {r.first_token_seconds:.3f} s"
-    return f"{r.workload:<8} {rate}  {r.seconds:7.3f} s  {first}  ({r.prompt_tokens} in, {r.output_tokens} out)"
-
-
-command = Command("measure how fast a pinned model runs here", _run)
+command = Command("measure how fast a pinned model, or any server, answers", _run)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pinrail_contract.command import Command
 from pinrail_contract.documents import read_manifest
 from pinrail_contract.errors import ModelError, PinrailError
-from pinrail_contract.launch import LaunchSpec
+from pinrail_contract.launch import LaunchSpec, Switch
 from pinrail_contract.pins import ModelManifest
 from pinrail_contract.progress import ProgressBar
 from pinrail_contract.termination import ExitCode, Reason, Termination, write
@@ -82,6 +82,7 @@ def _serve(spec: LaunchSpec, model: "VerifiedModel", engine: "EngineLoop") -> in
         verification=model.verdict,
         mismatches=tuple(str(m) for m in model.mismatches),
         created=int(time.time()),
+        cache_events=spec.cache_events is Switch.ON,
     )
     engine.start()
     with Watchdog(engine):

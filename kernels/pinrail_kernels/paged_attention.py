@@ -25,12 +25,16 @@ class Queries:
     row: int  # the first of them
     start: int  # position of the first of them
     count: int  # rows, at least 1
-    table: tuple[int, ...]  # block numbers, covering position start + count - 1
+    line: int  # of the block tables: which blocks hold the sequence, up to position start + count - 1 at least
 
     @property
     def context(self) -> int:
         """Tokens that the last row sees, itself included."""
         return self.start + self.count
+
+    def blocks(self, block_size: int) -> int:
+        """Blocks that the context fills, the last one perhaps in part."""
+        return -(-self.context // block_size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +59,19 @@ class Prefill:
 Extent = Decodes | Prefill
 
 
-def paged_attention_ref(q: Tensor, k_cache: Tensor, v_cache: Tensor, sequences: Sequence[Queries]) -> Tensor:
-    """The definition, in float32. Shapes as in `paged_attention`; `sequences` cover every row of `q`."""
+def paged_attention_ref(
+    q: Tensor, k_cache: Tensor, v_cache: Tensor, sequences: Sequence[Queries], tables: Tensor
+) -> Tensor:
+    """The definition, in float32. Shapes as in `paged_attention`; `sequences` cover every row of `q`.
+
+    Args:
+        tables: [lines, m] int64: block numbers.
+    """
     group = q.shape[1] // k_cache.shape[2]
     out = torch.empty_like(q)
     for s in sequences:
-        k, v = (_context(cache, torch.tensor(s.table), s.context).float() for cache in (k_cache, v_cache))
+        table = tables[s.line, : s.blocks(k_cache.shape[1])]
+        k, v = (_context(cache, table, s.context).float() for cache in (k_cache, v_cache))
         for i in range(s.count):
             seen = s.start + i + 1
             keys, values = (x[:seen].repeat_interleave(group, dim=1) for x in (k, v))  # [seen, heads, d]
@@ -70,12 +81,15 @@ def paged_attention_ref(q: Tensor, k_cache: Tensor, v_cache: Tensor, sequences: 
 
 
 def plan_extents(
-    sequences: Sequence[Queries], block_size: int, dtype: torch.dtype, device: torch.device
+    sequences: Sequence[Queries], tables: Tensor, block_size: int, dtype: torch.dtype
 ) -> tuple[Extent, ...]:
     """Arrange a batch once per step, for every layer's `paged_attention`.
 
     Single rows whose block counts lie between the same powers of two are one group, so that padding less than doubles
     the keys that are read. Longer runs of rows stand alone.
+
+    Args:
+        tables: [lines, m] int64, on the device; what lies behind a sequence's own blocks is not looked at.
 
     Cost: masks of the padded contexts, and of count x context for a chunk that does not start its sequence.
     """
@@ -83,10 +97,10 @@ def plan_extents(
     extents: list[Extent] = []
     for s in sequences:
         if s.count == 1:
-            groups.setdefault(len(s.table).bit_length(), []).append(s)
+            groups.setdefault(s.blocks(block_size).bit_length(), []).append(s)
         else:
-            extents.append(_prefill(s, dtype, device))
-    return (*(_decodes(group, block_size, dtype, device) for group in groups.values()), *extents)
+            extents.append(_prefill(s, tables, block_size, dtype))
+    return (*(_decodes(group, tables, block_size, dtype) for group in groups.values()), *extents)
 
 
 def paged_attention(q: Tensor, k_cache: Tensor, v_cache: Tensor, extents: Sequence[Extent]) -> Tensor:
@@ -135,17 +149,20 @@ def _context(cache: Tensor, table: Tensor, tokens: int) -> Tensor:
     return cache.index_select(0, table).flatten(0, 1)[:tokens]
 
 
-def _decodes(group: Sequence[Queries], block_size: int, dtype: torch.dtype, device: torch.device) -> Decodes:
-    width = max(len(s.table) for s in group)
-    tables = torch.tensor([[*s.table, *s.table[:1] * (width - len(s.table))] for s in group], device=device)
-    contexts = torch.tensor([s.context for s in group], device=device)
+def _decodes(group: Sequence[Queries], tables: Tensor, block_size: int, dtype: torch.dtype) -> Decodes:
+    device = tables.device
+    width = max(s.blocks(block_size) for s in group)
+    lines, contexts, rows = torch.tensor([[s.line, s.context, s.row] for s in group], device=device).unbind(1)
+    own = torch.arange(width, device=device) * block_size < contexts[:, None]
+    padded = tables[lines, :width]
+    padded = padded.where(own, padded[:, :1])
     unseen = torch.arange(width * block_size, device=device) >= contexts[:, None]
     mask = torch.zeros(unseen.shape, dtype=dtype, device=device).masked_fill_(unseen, float("-inf"))
-    return Decodes(torch.tensor([s.row for s in group], device=device), tables, mask[:, None, None, :])
+    return Decodes(rows, padded, mask[:, None, None, :])
 
 
-def _prefill(s: Queries, dtype: torch.dtype, device: torch.device) -> Prefill:
+def _prefill(s: Queries, tables: Tensor, block_size: int, dtype: torch.dtype) -> Prefill:
     mask = None
     if s.start > 0:
-        mask = torch.full((s.count, s.context), float("-inf"), dtype=dtype, device=device).triu_(s.start + 1)
-    return Prefill(slice(s.row, s.row + s.count), torch.tensor(list(s.table), device=device), s.context, mask)
+        mask = torch.full((s.count, s.context), float("-inf"), dtype=dtype, device=tables.device).triu_(s.start + 1)
+    return Prefill(slice(s.row, s.row + s.count), tables[s.line, : s.blocks(block_size)], s.context, mask)

@@ -13,7 +13,7 @@ from pinrail_contract.pins import ModelManifest
 from . import names
 from .types import InferenceService
 
-TEMPLATE_VERSION = 1
+TEMPLATE_VERSION = 2
 """Part of every revision. Raise it whenever a pod is rendered differently from the same input: all services roll."""
 
 MODEL_DIR = "/models"

@@ -38,7 +38,14 @@ def test_defaults_are_left_out() -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("port", 0), ("max_num_seqs", 0), ("block_size", 0), ("kv_cache_memory", 1), ("max_queued", -1)],
+    [
+        ("port", 0),
+        ("max_num_seqs", 0),
+        ("block_size", 0),
+        ("kv_cache_memory", 1),
+        ("steps_in_flight", 9),
+        ("max_queued", -1),
+    ],
 )
 def test_a_value_out_of_bounds_names_its_flag(field: str, value: int) -> None:
     with pytest.raises(ValueError, match=f"--{field.replace('_', '-')}: got {value}, want"):

@@ -22,8 +22,11 @@ def test_an_absent_field_takes_its_default() -> None:
     assert (parsed.drain_timeout, parsed.min_available, parsed.paused) == (30, None, False)
 
 
-def test_defaults_of_the_limits_are_those_of_the_engine() -> None:
-    bare = LaunchSpec(model_dir="/m", manifest="/x", digest=DIGEST, served_model_name="tiny")
+def test_defaults_of_the_limits_are_those_of_the_engine_but_for_memory() -> None:
+    """A pod that takes what is free would take what its neighbours on the node need: the cache's size is fixed."""
+    bare = LaunchSpec(
+        model_dir="/m", manifest="/x", digest=DIGEST, served_model_name="tiny", kv_cache_memory=512 * 2**20
+    )
     assert service().launch(model_dir="/m", manifest="/x") == bare
 
 

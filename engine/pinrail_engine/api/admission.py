@@ -1,26 +1,21 @@
 """A request body becomes what the engine is asked, or is refused. Pure: no I/O, no clock; the seed is passed in."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TypeVar
 
-from pinrail_engine.core.types import SamplingParams
+from pinrail_engine.core.types import SamplingParams, Terms
 from pinrail_engine.text.errors import PromptError
 from pinrail_engine.text.pipeline import TextPipeline
 
 from .body import parse_object
-from .errors import BadRequest, NotFound, shown
-from .schema import ChatAsked, CompletionAsked, ignored_fields, parse
+from .errors import BadRequest, NotFound
+from .sampling import sampling_params
+from .schema import Asked, ChatAsked, CompletionAsked, ignored_fields, parse
+from .terms import Caller, terms
+from .token_ids import check_ids
 
 _COMPLETION_TOKENS = 16  # OpenAI's default for text completions
-_GREEDY_BELOW = 1e-5  # vLLM's bounds: colder than this is greedy,
-_COLDEST = 0.01  # and no division by less than this
-
-
-T = TypeVar("T")
-Asked = ChatAsked | CompletionAsked
 
 
 class Kind(Enum):
@@ -34,11 +29,19 @@ class Ask:
 
     kind: Kind
     prompt: list[int]
-    params: SamplingParams
+    params: SamplingParams  # of the first choice
+    terms: Terms
+    choices: int  # answers to make of the one prompt
     stops: tuple[str, ...]
     stream: bool
     include_usage: bool  # in a chunk of its own; streams only
     ignored: tuple[str, ...]  # fields of the body without effect
+
+    def params_of(self, choice: int) -> SamplingParams:
+        """Each choice has a seed of its own; the prompt is scored once, with the first."""
+        if choice == 0:
+            return self.params
+        return replace(self.params, seed=(self.params.seed + choice) % 2**63, prompt_logprobs=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +49,15 @@ class Admission:
     model_name: str
     text: TextPipeline
     max_model_len: int  # tokens of prompt and output together
+    policy: str  # how the engine's queue is ordered
 
-    def admit(self, kind: Kind, data: bytes, fresh_seed: int) -> Ask:
+    def admit(self, kind: Kind, data: bytes, caller: Caller, fresh_seed: int) -> Ask:
         """Raises BadRequest, NotFound.
 
         Args:
             kind: Which body it is.
             data: The body.
+            caller: Of whom it came.
             fresh_seed: Taken where the request names no seed.
         """
         body = parse_object(data)
@@ -63,7 +68,9 @@ class Admission:
         return Ask(
             kind=kind,
             prompt=prompt,
-            params=self._params(asked, self._max_tokens(asked, len(prompt)), fresh_seed),
+            params=sampling_params(asked, self.text, self._max_tokens(asked, len(prompt)), fresh_seed),
+            terms=terms(asked, caller, self.policy),
+            choices=asked.n or 1,
             stops=tuple(asked.stop or ()),
             stream=bool(asked.stream),
             include_usage=asked.include_usage,
@@ -79,11 +86,11 @@ class Admission:
             raise BadRequest(f"{field}: has no tokens, want at least one", param=field)
         if len(ids) >= self.max_model_len:
             raise self._too_long(f"{len(ids)} input tokens", field)
-        self._check_ids(ids, field)
+        check_ids(ids, field, self.text.vocab_size)
         return ids
 
     def _chat_ids(self, asked: ChatAsked) -> list[int]:
-        self._check_chars(sum(len(m.content) for m in asked.messages), "messages")
+        self._check_chars(sum(len(m.content or "") for m in asked.messages), "messages")
         try:
             text = self.text.render([m.for_template() for m in asked.messages])
         except PromptError as e:
@@ -113,12 +120,6 @@ class Admission:
             code="context_length_exceeded",
         )
 
-    def _check_ids(self, ids: Sequence[int], field: str) -> None:
-        last = self.text.vocab_size - 1
-        if ids and (min(ids) < 0 or max(ids) > last):
-            wrong = next(i for i in ids if not 0 <= i <= last)
-            raise BadRequest(f"{field}: got token id {shown(wrong)}, want 0 to {last}", param=field)
-
     def _max_tokens(self, asked: Asked, prompt_tokens: int) -> int:
         room = self.max_model_len - prompt_tokens
         if isinstance(asked, ChatAsked):
@@ -134,29 +135,6 @@ class Admission:
             )
         return wanted or default
 
-    def _params(self, asked: Asked, max_tokens: int, fresh_seed: int) -> SamplingParams:
-        """Where the request says nothing: the model's generation_config.json, then OpenAI's default."""
-        defaults = self.text.defaults
-        self._check_ids(asked.stop_token_ids or (), "stop_token_ids")
-        stop_ids = frozenset(asked.stop_token_ids or ())
-        top_k = _or(asked.top_k, defaults.top_k)
-        return SamplingParams(
-            max_tokens=max_tokens,
-            temperature=_tempered(_or(asked.temperature, defaults.temperature)),
-            top_k=min(max(top_k, 0), self.text.vocab_size),
-            top_p=_or(asked.top_p, defaults.top_p),
-            seed=_or(asked.seed, fresh_seed) % 2**63,  # non-negative, whatever the sampler's integers are
-            stop_token_ids=stop_ids if asked.ignore_eos else stop_ids | self.text.eos_token_ids,
-        )
-
 
 def unknown_model(name: str) -> NotFound:
     return NotFound(f"The model `{name[:200]}` does not exist.", param="model", code="model_not_found")
-
-
-def _or(asked: T | None, default: T) -> T:
-    return default if asked is None else asked
-
-
-def _tempered(temperature: float) -> float:
-    return 0.0 if temperature < _GREEDY_BELOW else max(temperature, _COLDEST)

@@ -68,7 +68,7 @@ class Answer:
             status,
             str(self._ask.stream).lower(),
             self._generation.finish,
-            self._envelope.prompt_tokens,
+            len(self._envelope.prompt),
             self._generation.completion_tokens,
             time.monotonic() - self._began,
         )

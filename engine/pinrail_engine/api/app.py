@@ -23,14 +23,16 @@ from pinrail_engine.core.types import Engine
 from pinrail_engine.text.output import Output
 from pinrail_engine.text.pipeline import TextPipeline
 
-from . import errors, wire
+from . import errors, terms, wire
 from .admission import Admission, Ask, Kind, unknown_model
 from .answer import Answer
 from .body import read_body
 from .generation import Generation
+from .terms import Caller
 from .wire import Envelope
 
 _INLINE_BYTES = 4096  # a body up to this is parsed and tokenised at once, a larger one off the event loop
+_COUNT = re.compile(r"[0-9]{1,18}")
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 T = TypeVar("T")
@@ -45,6 +47,7 @@ class ServerInfo:
     verification: str  # how the files compared with the manifest
     mismatches: tuple[str, ...] = ()  # what differed, where that was only a warning
     created: int = 0  # seconds since 1970
+    cache_events: bool = False  # whether it shows what the prefix cache holds
 
 
 def create_app(engine: Engine, text: TextPipeline, info: ServerInfo) -> Starlette:
@@ -58,6 +61,7 @@ def create_app(engine: Engine, text: TextPipeline, info: ServerInfo) -> Starlett
             Route(endpoints.HEALTH, api.health, methods=["GET"]),
             Route(endpoints.READY, api.ready, methods=["GET"]),
             Route(endpoints.METRICS, api.metrics, methods=["GET"]),
+            *([Route(endpoints.CACHE_EVENTS, api.cache_events, methods=["GET"])] if info.cache_events else []),
         ],
         exception_handlers={errors.ApiError: errors.render, HTTPException: errors.render, Exception: errors.render},
         middleware=[Middleware(_EchoRequestId)],
@@ -79,23 +83,26 @@ class _Api:
         return await self._complete(request, Kind.TEXT)
 
     async def _complete(self, request: Request, kind: Kind) -> ASGIApp:
+        caller = terms.caller(request.headers, time.monotonic())
         data = await read_body(request)
         self._require_serving()
-        ask = await self._admit(kind, data)
+        ask = await self._admit(kind, data, caller)
         envelope = self._envelope(ask)
-        output = Output(self._text.detokenizer(), ask.stops, self._text.eos_token_ids)
-        generation = Generation(self._engine, envelope.id, output).submit(ask)
-        return Answer(generation, ask, envelope)
+        generation = Generation(self._engine, envelope.id, [self._output(ask) for _ in range(ask.choices)])
+        return Answer(generation.submit(ask), ask, envelope)
 
     def _require_serving(self) -> None:
         state = self._engine.state
         if state != "ready":
             raise errors.from_state(state)
 
-    async def _admit(self, kind: Kind, data: bytes) -> Ask:
-        admission = Admission(self._info.model_name, self._text, self._engine.max_model_len)
+    async def _admit(self, kind: Kind, data: bytes, caller: Caller) -> Ask:
+        admission = Admission(self._info.model_name, self._text, self._engine.max_model_len, self._engine.policy)
         seed = secrets.randbits(63)
-        return await _off_loop(len(data) > _INLINE_BYTES, lambda: admission.admit(kind, data, seed))
+        return await _off_loop(len(data) > _INLINE_BYTES, lambda: admission.admit(kind, data, caller, seed))
+
+    def _output(self, ask: Ask) -> Output:
+        return Output(self._text.detokenizer(), ask.stops, self._text.eos_token_ids, ask.params.min_tokens)
 
     def _envelope(self, ask: Ask) -> Envelope:
         return Envelope(
@@ -103,8 +110,10 @@ class _Api:
             kind=ask.kind,
             model=self._info.model_name,
             created=int(time.time()),
-            prompt_tokens=len(ask.prompt),
+            prompt=ask.prompt,
+            token_of=self._text.token,
             include_usage=ask.include_usage,
+            prompt_logprobs=ask.params.prompt_logprobs is not None,
         )
 
     async def models(self, _request: Request) -> Response:
@@ -142,6 +151,14 @@ class _Api:
 
     async def metrics(self, _request: Request) -> Response:
         return Response(self._engine.metrics_page(), headers={"content-type": _METRICS_TYPE})
+
+    async def cache_events(self, request: Request) -> Response:
+        after = request.query_params.get("after", "0")
+        if not _COUNT.fullmatch(after):
+            raise errors.BadRequest(f"after: got {errors.shown(after)}, want a whole number, 0 or above", param="after")
+        found = self._engine.cache_events(int(after))
+        events = [event._asdict() for event in found.events]
+        return JSONResponse({"last": found.last, "complete": found.complete, "events": events})
 
 
 async def _off_loop(big: bool, work: Callable[[], T]) -> T:

@@ -8,13 +8,14 @@ ApiError              one JSON body in OpenAI's shape: {"error": {message, type,
 ├── TooLarge     413  the body is over the limit
 ├── ClientGone   499  nobody is left to answer; never seen on the wire
 ├── Broken       500  our fault; the log has the cause, the answer has not
-├── Overloaded   429  the queue is full
+├── Overloaded   429  the queue is full, or the request was sent away from it
 └── Unavailable  503  this server cannot serve now: loading, draining, failed
 
 Bodies hold no paths of this machine, no reprs and no tracebacks.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
@@ -25,9 +26,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from pinrail_engine.core.types import FinishReason, Refused
+from pinrail_engine.text.output import End
 
 MAX_SHOWN = 200  # characters of a client's value that an answer repeats
-MAX_LISTED = 10  # faults of one body that an answer lists
+MAX_LISTED = 10  # faults of one body, or of one field, that an answer lists
+
+_PREAMBLE = re.compile(r"^\w+ should (be|have) | after validation, not \d+$")  # of pydantic's sentences
 
 
 class ApiError(Exception):
@@ -114,7 +118,7 @@ def shown(value: Any) -> str:
 
 
 def from_validation(error: ValidationError) -> BadRequest:
-    """Field, what is wrong, value seen: for the first faults of a body."""
+    """Field, value seen and value wanted, of the first faults of a body."""
     faults = error.errors(include_url=False)
     lines = [_fault(fault) for fault in faults[:MAX_LISTED]]
     if len(faults) > MAX_LISTED:
@@ -126,10 +130,13 @@ def _fault(fault: Any) -> str:
     field = ".".join(map(str, fault["loc"])) or "body"
     if fault["type"] == "missing":
         return f"{field}: is required"
+    return f"{field}: got {shown(fault['input'])}, want {_wanted(fault)}"
+
+
+def _wanted(fault: Any) -> str:
     if fault["type"] == "value_error":
-        return f"{field}: {fault['ctx']['error']}, got {shown(fault['input'])}"
-    wanted = fault["msg"].removeprefix("Input ")
-    return f"{field}: {wanted}, got {shown(fault['input'])}"
+        return str(fault["ctx"]["error"])
+    return "an object" if fault["type"] == "model_type" else _PREAMBLE.sub("", fault["msg"])
 
 
 def from_state(state: str) -> Unavailable:
@@ -155,7 +162,7 @@ def from_refused(refused: Refused) -> ApiError:
     | False      | None        | 400: it can never fit     |
     | False      | seconds     | 503                       |
     """
-    headers = {} if refused.retry_after is None else {"Retry-After": str(refused.retry_after)}
+    headers = _retry(refused.retry_after)
     if refused.overloaded:
         return Overloaded(str(refused), code="queue_full", headers=headers)
     if refused.retry_after is None:
@@ -163,11 +170,24 @@ def from_refused(refused: Refused) -> ApiError:
     return Unavailable(str(refused), headers=headers)
 
 
-def from_finish(reason: FinishReason) -> ApiError:
-    """A request that ended without an answer; what exactly went wrong is for the log."""
-    if reason is FinishReason.ERROR:
+def from_end(end: End) -> ApiError:
+    """A request that ended without an answer; what exactly went wrong in a step is for the log.
+
+    | reason   | answer                                    |
+    |----------|-------------------------------------------|
+    | ERROR    | 500                                       |
+    | REJECTED | 429 with the engine's sentence            |
+    | ABORT    | 503: the drain time was over              |
+    """
+    if end.reason is FinishReason.ERROR:
         return Broken("The step that computed this request failed.", code="step_failed")
+    if end.reason is FinishReason.REJECTED:
+        return Overloaded(end.error, code="sent_away_from_queue", headers=_retry(end.retry_after))
     return draining()
+
+
+def _retry(after: int | None) -> dict[str, str]:
+    return {} if after is None else {"Retry-After": str(after)}
 
 
 async def render(_request: Request, error: Exception) -> Response:

@@ -8,6 +8,7 @@ from starlette.types import Send
 from . import sse
 from .errors import ApiError, ClientGone
 from .generation import Generation
+from .sse import Frames
 from .wire import Envelope
 
 SEND_SECONDS = 60.0  # a client that takes nothing for so long is treated as gone
@@ -24,13 +25,14 @@ async def stream(generation: Generation, envelope: Envelope, send: Send, headers
 
     Raises ApiError before the first piece; later errors are told inside the stream. Raises ClientGone.
     """
-    piece = await generation.next()
+    frames = Frames(envelope, generation.choices)
+    choice, piece = await generation.next()
     await send({"type": "http.response.start", "status": 200, "headers": _raw({**_HEADERS, **headers})})
-    await _send(send, sse.frames(envelope, piece, first=True))
+    await _send(send, frames.push(choice, piece))
     try:
-        while piece.end is None:
-            piece = await generation.next()
-            await _send(send, sse.frames(envelope, piece, first=False))
+        while not frames.complete:
+            choice, piece = await generation.next()
+            await _send(send, frames.push(choice, piece))
     except ClientGone:
         raise
     except ApiError as error:

@@ -42,14 +42,13 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What the network is run on: n rows, of which s are continued with a token."""
+    """What the network is run on: n rows."""
 
     token_ids: Tensor  # [n] int64
     positions: Tensor  # [n] int64, each in its own sequence
     slots: Tensor  # [n] int64, where in the cache each row's key and value go
     fresh: Tensor  # [f] int64, blocks that a text begins: zeroed first, so that no earlier text's numbers are in them
     extents: Sequence[Extent]  # who sees what
-    sampled_rows: Tensor  # [s] int64
 
 
 def forward(arch: Arch, weights: Weights, batch: Batch, kv_cache: Tensor) -> Tensor:
@@ -59,7 +58,7 @@ def forward(arch: Arch, weights: Weights, batch: Batch, kv_cache: Tensor) -> Ten
         kv_cache: [layers, 2, n_blocks, block_size, kv_heads, head_dim], compute dtype; changed in place.
 
     Returns:
-        [s, vocab] float32: the logits after each sampled row. The head runs on those rows alone.
+        [n, hidden]: what `logits` is made of, for whichever rows are wanted.
     """
     kv_cache.index_fill_(2, batch.fresh, 0.0)
     x = F.embedding(batch.token_ids, weights.embed)
@@ -67,8 +66,19 @@ def forward(arch: Arch, weights: Weights, batch: Batch, kv_cache: Tensor) -> Ten
     for layer, cache in zip(weights.layers, kv_cache, strict=True):
         x = x + _attention(arch, layer, rms_norm(x, layer.attention_norm, arch.eps), cos_sin, batch, cache)
         x = x + F.linear(silu_mul(F.linear(rms_norm(x, layer.mlp_norm, arch.eps), layer.gate_up)), layer.down)
-    x = rms_norm(x[batch.sampled_rows], weights.norm, arch.eps)
-    return F.linear(x, weights.head).float()
+    return x
+
+
+def logits(arch: Arch, weights: Weights, x: Tensor) -> Tensor:
+    """The logits of the token after each row.
+
+    Args:
+        x: [s, hidden], of `forward`.
+
+    Returns:
+        [s, vocab] float32.
+    """
+    return F.linear(rms_norm(x, weights.norm, arch.eps), weights.head).float()
 
 
 def _attention(

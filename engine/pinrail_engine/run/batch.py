@@ -6,40 +6,36 @@ import torch
 
 from pinrail_kernels.paged_attention import Queries, plan_extents
 
-from ..core.plan import Row, StepPlan
+from ..core.plan import StepPlan
 from ..model.decoder import Batch
+from .table import Table
 
 
-def build_batch(plan: StepPlan, block_size: int, dtype: torch.dtype, device: torch.device) -> Batch:
-    """Lay the rows of a plan end to end.
+def build_batch(plan: StepPlan, table: Table, dtype: torch.dtype) -> Batch:
+    """Lay the rows of a plan end to end; tokens and blocks come out of the table.
 
     Args:
-        block_size: Tokens in a KV block.
+        table: After `apply` of the same plan.
         dtype: Compute type, of the attention masks.
 
     Returns:
-        With n = `plan.tokens` and s = `len(plan.sampled)`: token_ids, positions, slots [n]; sampled_rows [s]: the last
-        row of each sampled request; extents that cover rows 0 … n - 1; fresh: the last block of each request that is
-        begun here, for it is read to its end before it is full.
+        With n = `plan.tokens`: token_ids, positions, slots [n]; extents that cover rows 0 … n - 1; fresh: the last
+        block of each request that is begun here, for it is read to its end before it is full.
     """
-    ends = list(accumulate(len(row.token_ids) for row in plan.rows))  # one past each request's last row of the batch
-    sequences = [_queries(row, end, block_size) for row, end in zip(plan.rows, ends, strict=True)]
-    places = [(row, position) for row in plan.rows for position in range(row.start, row.end)]
-    slots = [row.blocks[p // block_size] * block_size + p % block_size for row, p in places]
-    lasts = [(row, (row.end - 1) // block_size) for row in plan.rows]
-    fresh = [row.blocks[last] for row, last in lasts if row.start <= last * block_size]
-    sampled = [end - 1 for row, end in zip(plan.rows, ends, strict=True) if row.samples]
+    n, size, device = plan.tokens, table.block_size, table.device
+    ends = list(accumulate(row.length for row in plan.rows))  # one past each request's last row of the batch
+    numbers = [(row.slot, row.start - end + row.length, row.length) for row, end in zip(plan.rows, ends, strict=True)]
+    lines, offsets, lengths = torch.tensor(numbers, device=device).unbind(1)
+    lines, offsets = (torch.repeat_interleave(x, lengths, output_size=n) for x in (lines, offsets))
+    positions = torch.arange(n, device=device) + offsets
+    fresh = [(row.slot, last) for row in plan.rows if row.start <= (last := (row.end - 1) // size) * size]
+    sequences = [
+        Queries(end - row.length, row.start, row.length, row.slot) for row, end in zip(plan.rows, ends, strict=True)
+    ]
     return Batch(
-        token_ids=torch.tensor([token for row in plan.rows for token in row.token_ids], device=device),
-        positions=torch.tensor([position for _, position in places], device=device),
-        slots=torch.tensor(slots, device=device),
-        fresh=torch.tensor(fresh, dtype=torch.int64, device=device),
-        extents=plan_extents(sequences, block_size, dtype, device),
-        sampled_rows=torch.tensor(sampled, dtype=torch.int64, device=device),
+        token_ids=table.tokens[lines, positions],
+        positions=positions,
+        slots=table.blocks[lines, positions // size] * size + positions % size,
+        fresh=table.blocks[tuple(torch.tensor(fresh, dtype=torch.int64, device=device).view(-1, 2).unbind(1))],
+        extents=plan_extents(sequences, table.blocks, size, dtype),
     )
-
-
-def _queries(row: Row, end: int, block_size: int) -> Queries:
-    """Only the blocks that these rows can see: a prompt's later blocks are taken already, but empty."""
-    count = len(row.token_ids)
-    return Queries(end - count, row.start, count, row.blocks[: -(-row.end // block_size)])

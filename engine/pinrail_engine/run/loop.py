@@ -1,34 +1,55 @@
 """The engine as others see it: a thread that makes steps while requests live, behind a lock.
 
-One lock guards the scheduler's state, and is held for everything but the backend's computing. So a request is queued,
-or ended and its blocks freed, at once and by whichever thread asks; a result that comes later finds it gone.
+One lock guards the scheduler's state, and is held for everything but the waiting for the device. So a request is
+queued, or ended and its blocks freed, at once and by whichever thread asks; a result that comes later finds it gone.
 """
 
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING, Optional
 
 from pinrail_contract.errors import PinrailError
+from pinrail_contract.launch import Policy
 
-from ..core.commit import Outcome, finish
+from ..core import door
+from ..core.commit import NOT_FINITE, finish, last_event
 from ..core.plan import StepPlan
 from ..core.request import Finished, Request
-from ..core.scheduler import admit, refuse_never_fitting
+from ..core.scheduler import waits_to_share
 from ..core.state import State
-from ..core.types import FinishReason, Refused, SamplingParams, Sink, TokenEvent
+from ..core.step_time import TERMS
+from ..core.types import (
+    STANDARD_TERMS,
+    CacheEvents,
+    FinishReason,
+    Refused,
+    SamplingParams,
+    Sink,
+    Terms,
+    TokenEvent,
+)
 from ..metrics import Load, Metrics
 from .backend import Backend
 from .pulse import Pulse
-from .step import step
+from .step import Flight, Landed, land, launch
 from .warm_up import warm_up_plans
+
+if TYPE_CHECKING:
+    from ..tracing import Tracer  # takes time to import, and is seldom wanted
 
 log = logging.getLogger(__name__)
 
 _LOADING_RETRY = 5  # seconds
 _STOP_SECONDS = 5  # for the step in flight; a thread that hangs is left behind
 _MOVED_RETRY = 1  # seconds: another replica can answer at once
+
+RootOf = Callable[[str], bytes]
+"""From a cache salt to the root of the chain of block hashes."""
 
 
 class Phase(StrEnum):
@@ -38,28 +59,39 @@ class Phase(StrEnum):
     FAILED = "failed"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopOptions:
+    caps: door.Caps
+    steps_in_flight: int = 1  # launched before the first one's tokens are known
+    policy: Policy = Policy.FCFS  # as in the state's limits; known before those
+    root_of: RootOf | None = None  # None: prefixes are not shared
+
+
 class EngineLoop:
     """`core.types.Engine`, on one backend.
 
     Args:
-        state: Empty; nobody else may touch it afterwards.
-        max_queued: Requests that may wait.
+        lay_out: Called once the weights are loaded; returns the empty state, whose memory the backend then has. Nobody
+            else may touch it afterwards.
         clock: Seconds, monotonic.
     """
 
     def __init__(
         self,
-        state: State,
+        lay_out: Callable[[], State],
         backend: Backend,
         metrics: Metrics,
+        options: LoopOptions,
         *,
-        max_queued: int,
+        tracer: Optional["Tracer"] = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._state, self._backend, self.metrics = state, backend, metrics
-        self._max_queued, self._clock = max_queued, clock
+        self._lay_out, self._backend, self.metrics, self._options = lay_out, backend, metrics, options
+        self._tracer, self._clock = tracer, clock
         self._changed = threading.Condition(threading.RLock())
+        self._state: State | None = None  # until the weights are loaded
         self._sinks: dict[str, Sink] = {}  # of living requests
+        self._flights: deque[Flight] = deque()
         self._pulse = Pulse(clock(), clock())
         self._phase, self._stopping = Phase.LOADING, False
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
@@ -67,11 +99,20 @@ class EngineLoop:
 
     @property
     def max_model_len(self) -> int:
-        return self._state.limits.max_model_len
+        return 0 if self._state is None else self._state.limits.max_model_len
+
+    @property
+    def policy(self) -> str:
+        return self._options.policy
 
     @property
     def state(self) -> str:
         return self._phase
+
+    @property
+    def step_time(self) -> dict[str, float]:
+        """Seconds per unit of what a step's time depends on, as learned so far."""
+        return {} if self._state is None else dict(zip(TERMS, self._state.step_time.coefficients, strict=True))
 
     def is_healthy(self) -> bool:
         """Takes no lock, so that it answers whatever the thread is doing."""
@@ -79,39 +120,57 @@ class EngineLoop:
 
     def is_hung(self) -> bool:
         """There is work, and no step has ended for too long, or nobody is left to make one. Takes no lock."""
-        return bool(self._state.live) and (not self._thread.is_alive() or self._pulse.is_late(self._clock()))
+        return self._has_work and (not self._thread.is_alive() or self._pulse.is_late(self._clock()))
 
     @property
     def last_step_age(self) -> float:
         """Seconds since progress; 0 while idle. Takes no lock."""
-        return self._clock() - self._pulse.progress_at if self._state.live else 0.0
+        return self._clock() - self._pulse.progress_at if self._has_work else 0.0
 
-    def submit(self, request_id: str, prompt: Sequence[int], params: SamplingParams, sink: Sink) -> None:
-        with self._changed:
-            try:
-                self._refuse(prompt)
-            except Refused:
-                self.metrics.rejected()
-                raise
-            if not self._state.live:
-                self._pulse.woke(self._clock())
-            admit(self._state, Request.new(request_id, prompt, params, self.max_model_len, self._clock()))
-            self._sinks[request_id] = sink
-            self._changed.notify_all()
+    def submit(
+        self,
+        request_id: str,
+        prompt: Sequence[int],
+        params: SamplingParams,
+        sink: Sink,
+        terms: Terms = STANDARD_TERMS,
+    ) -> None:
+        try:
+            state = self._require_serving()
+            door.refuse_never_fitting(state.limits, prompt)
+            request = self._request(state, request_id, prompt, params, terms)
+            with self._changed:
+                self._require_serving()
+                self._make_room(state, request)
+                if not state.live:
+                    self._pulse.woke(self._clock())
+                state.enter(request)
+                self._sinks[request_id] = sink
+                self._changed.notify_all()
+        except Refused as refused:
+            with self._changed:
+                self.metrics.rejected(self._reason(refused))
+            raise
 
     def finish(self, request_id: str, reason: FinishReason) -> None:
         asked = self._clock()
         with self._changed:
-            finished = finish(self._state, request_id, reason, self._clock())
-            if finished is not None:
-                if reason is FinishReason.ABORT:
-                    self.metrics.released(self._clock() - asked)
-                self._end(finished)
+            request = None if self._state is None else self._state.live.get(request_id)
+            if request is None:
+                return
+            phase = _phase_of(request)
+            self._finish(request, reason)
+            if reason is FinishReason.ABORT:
+                self.metrics.released(phase, self._clock() - asked)
 
     def metrics_page(self) -> bytes:
         with self._changed:
-            load = self._load()
+            load = _NOTHING if self._state is None else self._load(self._state)
         return self.metrics.page(load)
+
+    def cache_events(self, after: int) -> CacheEvents:
+        with self._changed:
+            return CacheEvents(0, True, ()) if self._state is None else self._state.kv.log.since(after)
 
     def start(self) -> None:
         """Load, warm up, then serve; returns at once. `state` says how far it is."""
@@ -128,65 +187,99 @@ class EngineLoop:
         with self._changed:
             if self._phase is not Phase.FAILED:
                 self._phase = Phase.DRAINING
-            self._changed.wait_for(lambda: not self._state.live, timeout)
-            self._end_all(TokenEvent((), FinishReason.ABORT))
+            self._changed.wait_for(lambda: not self._has_live, timeout)
+            self._end_all(FinishReason.ABORT)
 
     def stop(self) -> None:
-        """End the thread after the step in flight, which frees the backend; whoever still lives is told ABORT."""
+        """End the thread after the steps in flight, which frees the backend; whoever still lives is told ABORT."""
         self.drain(0)
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
         if self._thread.is_alive():
             self._thread.join(_STOP_SECONDS)
+        tracer, self._tracer = self._tracer, None
+        if tracer is not None:
+            tracer.close()
+
+    @property
+    def _has_live(self) -> bool:
+        return self._state is not None and bool(self._state.live)
+
+    @property
+    def _has_work(self) -> bool:
+        return self._has_live or bool(self._flights)
 
     def _run(self) -> None:
         try:
-            self._load_backend()
+            state = self._load_backend()
             while self._wait_for_work():
-                self._turn()
+                self._turn(state)
         except Exception as e:
             log.error("engine failed error=%s", e, exc_info=not isinstance(e, PinrailError))
             self._fail(e)
         finally:
             self._backend.free()
 
-    def _load_backend(self) -> None:
+    def _load_backend(self) -> State:
         began = self._clock()
         self._backend.load()
         loaded = self._clock()
-        for plan in warm_up_plans(self._state.limits.max_num_batched_tokens, self.max_model_len, self._state.kv):
+        state = self._lay_out()
+        laid_out = self._clock()
+        limits = state.limits
+        for plan in warm_up_plans(limits.max_num_batched_tokens, limits.max_model_len, state.kv.block_size):
             self._warm_up(plan)
         warm = self._clock()
         self.metrics.started("load", loaded - began)
-        self.metrics.started("warmup", warm - loaded)
+        self.metrics.started("allocate", laid_out - loaded)
+        self.metrics.started("warmup", warm - laid_out)
+        self.metrics.laid_out(state.kv.total)
         with self._changed:
+            self._state = state
             if self._phase is Phase.LOADING:
                 self._phase = Phase.READY
             self._changed.notify_all()
         log.info("engine ready load_seconds=%.2f warmup_seconds=%.2f", loaded - began, warm - loaded)
+        return state
 
     def _warm_up(self, plan: StepPlan) -> None:
         began = self._clock()
-        self._backend.step(plan)
+        self._backend.launch(plan)()
         now = self._clock()
         self._pulse.step_ended(now, now - began)
 
     def _wait_for_work(self) -> bool:
         """False when it is time to end."""
         with self._changed:
-            self._changed.wait_for(lambda: self._stopping or self._state.live)
+            self._changed.wait_for(lambda: self._stopping or self._has_work)
             return not self._stopping
 
-    def _turn(self) -> None:
-        began = self._clock()
-        step(self._state, self._backend, self._changed, self._clock, self._publish)
-        now = self._clock()
-        self._pulse.step_ended(now, now - began)
+    def _turn(self, state: State) -> None:
+        """Launch a step if there is one, then let the oldest land if enough are in flight."""
+        with self._changed:
+            self._send_late_ones_away(state)
+        flight = launch(state, self._backend, self._changed, self._clock, lambda plan: self._begun(state, plan))
+        if flight is not None:
+            self._flights.append(flight)
+        assert self._flights or not state.live, "somebody can always advance"
+        if self._flights and (flight is None or len(self._flights) >= self._options.steps_in_flight):
+            land(state, self._flights[0], self._changed, self._clock, lambda landed: self._publish(state, landed))
 
-    def _publish(self, plan: StepPlan, outcomes: list[Outcome]) -> None:
-        self.metrics.step(plan)
-        for outcome in outcomes:
+    def _begun(self, state: State, plan: StepPlan) -> None:
+        self.metrics.preempted(len(plan.preempted))
+        for begin in plan.begins:
+            request = state.live[begin.request_id]
+            if request.preemptions == 0:
+                self.metrics.began(request)
+
+    def _publish(self, state: State, landed: Landed) -> None:
+        gap, began = self._pulse.step_began(landed.launched)
+        seconds = landed.ended - began
+        self._pulse.step_ended(landed.ended, seconds)
+        state.step_time.observe(landed.plan.work, seconds)
+        self.metrics.step(landed.plan, seconds, gap)
+        for outcome in landed.outcomes:
             self.metrics.outcome(outcome)
             sink = self._sinks.get(outcome.request.id)
             if sink is None:
@@ -194,13 +287,27 @@ class EngineLoop:
             if outcome.finished is not None:
                 self._end(outcome.finished)
             _tell(sink, outcome.event)
+        self._flights.popleft()
+
+    def _finish(
+        self, request: Request, reason: FinishReason, error: str = "", retry_after: int | None = None
+    ) -> Finished:
+        assert self._state is not None, "a request lives in it"
+        finished = finish(self._state, request.id, reason, self._clock(), error, retry_after)
+        assert finished is not None, "it lives"
+        self._end(finished)
+        return finished
 
     def _end(self, finished: Finished) -> None:
-        """The one place where an ended request leaves its traces: figures, log line, whoever waits for the end."""
+        """The one place where an ended request leaves its traces: figures, span, log line, whoever waits for it."""
         request = finished.request
         self._sinks.pop(request.id)
         self.metrics.finished(finished)
+        if finished.error == NOT_FINITE:
+            self.metrics.corrupted()
         self._pulse.request_ended(finished.at)
+        if self._tracer is not None:
+            self._tracer.ended(finished)
         log.debug(
             "request ended id=%s reason=%s prompt_tokens=%d output_tokens=%d preemptions=%d seconds=%.3f",
             request.id,
@@ -208,56 +315,132 @@ class EngineLoop:
             request.prompt_len,
             request.output_len,
             request.preemptions,
-            finished.at - request.arrival,
+            finished.at - request.received,
         )
         self._changed.notify_all()
 
-    def _end_all(self, event: TokenEvent) -> None:
-        while self._state.live:  # a sink may end others meanwhile
-            request_id = next(iter(self._state.live))
-            sink = self._sinks[request_id]
-            assert event.finish is not None
-            finished = finish(self._state, request_id, event.finish, self._clock())
-            assert finished is not None
-            self._end(finished)
-            _tell(sink, event)
+    def _dismiss(self, request: Request, reason: FinishReason, error: str = "", retry_after: int | None = None) -> None:
+        """End a request and tell its sink, which does not know yet."""
+        sink = self._sinks[request.id]
+        _tell(sink, last_event(self._finish(request, reason, error, retry_after)))
+
+    def _end_all(self, reason: FinishReason, error: str = "") -> None:
+        while self._state is not None and self._state.live:  # a sink may end others meanwhile
+            self._dismiss(next(iter(self._state.live.values())), reason, error)
 
     def _fail(self, error: Exception) -> None:
         with self._changed:
             self._phase, self.failure = Phase.FAILED, error
-            self._end_all(TokenEvent((), FinishReason.ERROR, "the engine failed"))
+            self._end_all(FinishReason.ERROR, "the engine failed")
             self._changed.notify_all()
 
-    def _refuse(self, prompt: Sequence[int]) -> None:
-        """| phase    | queue | prompt | refused with                      |
-        |----------|-------|--------|-----------------------------------|
-        | any      | -     | no fit | never                             |
-        | loading  | -     | fits   | 503, 5 s                          |
-        | draining | -     | fits   | 503, 1 s                          |
-        | failed   | -     | fits   | 503, 5 s                          |
-        | ready    | full  | fits   | 429, when half of it will be gone |
-        | ready    | room  | fits   | not refused                       |
+    def _require_serving(self) -> State:
+        """| phase    | refused with |
+        |----------|--------------|
+        | loading  | 503, 5 s     |
+        | draining | 503, 1 s     |
+        | failed   | 503, 5 s     |
+        | ready    | not refused  |
         """
-        refuse_never_fitting(self._state.limits, prompt)
-        if self._phase is not Phase.READY:
-            wait = _MOVED_RETRY if self._phase is Phase.DRAINING else _LOADING_RETRY
-            raise Refused(f"the server is {self._phase}", retry_after=wait)
-        queued = len(self._state.waiting)
-        if queued >= self._max_queued:
-            wait = self._pulse.retry_after(queued, self._clock())
-            raise Refused(f"{queued} requests wait already, which is the most", retry_after=wait, overloaded=True)
+        if self._phase is Phase.READY and self._state is not None:
+            return self._state
+        wait = _MOVED_RETRY if self._phase is Phase.DRAINING else _LOADING_RETRY
+        raise Refused(f"the server is {self._phase}", retry_after=wait)
 
-    def _load(self) -> Load:
-        state, now = self._state, self._clock()
+    def _request(
+        self, state: State, request_id: str, prompt: Sequence[int], params: SamplingParams, terms: Terms
+    ) -> Request:
+        """Prompts whose log-probabilities are asked for share nothing: every position has to be computed."""
+        root_of = self._options.root_of if params.prompt_logprobs is None else None
+        root = b"" if root_of is None else root_of(terms.cache_salt)
+        size, now = state.kv.block_size, self._clock()
+        return Request.new(request_id, prompt, params, self.max_model_len, now, terms, root=root, block_size=size)
+
+    def _make_room(self, state: State, newcomer: Request) -> None:
+        """Raises Refused where the queue is full and the newcomer is the one to go."""
+        gone = door.to_send_away(state, newcomer, self._options.caps)
+        if not gone:
+            return
+        wait = self._pulse.retry_after(len(state.waiting), self._clock())
+        if newcomer in gone:
+            tokens = state.waiting_tokens
+            raise Refused(
+                f"{len(state.waiting)} requests of {tokens} tokens wait already, which is the most",
+                retry_after=wait,
+                overloaded=True,
+            )
+        for request in gone:
+            self.metrics.rejected("displaced")
+            self._dismiss(request, FinishReason.REJECTED, "the queue is full, and others go first", wait)
+
+    def _reason(self, refused: Refused) -> str:
+        """| overloaded | retry_after | queue   | reason            |
+        |------------|-------------|---------|-------------------|
+        | False      | None        | -       | never_fits        |
+        | False      | seconds     | -       | not_ready         |
+        | True       | any         | no room | max_queued        |
+        | True       | any         | room    | max_queued_tokens |
+        """
+        if not refused.overloaded:
+            return "never_fits" if refused.retry_after is None else "not_ready"
+        assert self._state is not None, "only a queue can be full"
+        full = len(self._state.waiting) >= self._options.caps.max_queued > 0
+        return "max_queued" if full else "max_queued_tokens"
+
+    def _send_late_ones_away(self, state: State) -> None:
+        now = self._clock()
+        late = [(r, why) for r in state.waiting if (why := door.has_waited_too_long(r, self._options.caps, now))]
+        for request, why in late:
+            if request.id not in state.live:
+                continue  # a sink before this one has ended it
+            wait = self._pulse.retry_after(len(state.waiting), now)
+            self.metrics.rejected(why)
+            error = f"it has waited {now - request.arrival:.1f} seconds, which is the most"
+            self._dismiss(request, FinishReason.REJECTED, error, wait)
+
+    def _load(self, state: State) -> Load:
+        now = self._clock()
+        waiting = list(state.waiting)
         return Load(
             running=len(state.running),
-            waiting=len(state.waiting),
+            waiting=len(waiting),
             waiting_blocks=state.waiting_blocks,
+            waiting_deferred=sum(waits_to_share(state, r) for r in waiting[:_DEFERRED_LOOKED_AT]),
+            queued_prompt_tokens=state.waiting_tokens,
             live_blocks=state.kv.live,
+            cached_blocks=state.kv.cached,
             free_blocks=state.kv.free,
-            oldest_waiting=now - state.waiting[0].arrival if state.waiting else 0.0,
+            evicted_blocks=state.kv.evicted,
+            oldest_waiting=max((now - r.arrival for r in waiting), default=0.0),
             last_step_age=self.last_step_age,
+            step_time=self.step_time,
+            output_share=state.output_share,
         )
+
+
+_DEFERRED_LOOKED_AT = 256  # requests of the queue
+
+_NOTHING = Load(  # while loading
+    running=0,
+    waiting=0,
+    waiting_deferred=0,
+    waiting_blocks=0,
+    queued_prompt_tokens=0,
+    live_blocks=0,
+    cached_blocks=0,
+    free_blocks=0,
+    evicted_blocks=0,
+    oldest_waiting=0.0,
+    last_step_age=0.0,
+    step_time={},
+    output_share=0.0,
+)
+
+
+def _phase_of(request: Request) -> str:
+    if request.slot < 0:
+        return "queued"
+    return "prefill" if request.first_token_at is None else "decode"
 
 
 def _tell(sink: Sink, event: TokenEvent) -> None:

@@ -18,13 +18,29 @@ class Pulse:
     departure_at: float  # when a request last ended, or work came to an idle engine
     slowest_step: float = 0.0  # seconds
     departure_seconds: float | None = None  # moving average, between two ends of requests
+    last_step_end: float | None = None  # since work last came to an idle engine
 
     def woke(self, now: float) -> None:
         """Work came to an idle engine."""
         self.progress_at = self.departure_at = now
+        self.last_step_end = None
+
+    def step_began(self, launched: float) -> tuple[float | None, float]:
+        """How long the device had been idle before a step, with work there, and when it began to compute it.
+
+        | the step before            | idle               | began            |
+        |----------------------------|--------------------|------------------|
+        | there was none to wait for | None               | at its launch    |
+        | ended before the launch    | from that end      | at its launch    |
+        | ended after the launch     | 0                  | at that end      |
+        """
+        if self.last_step_end is None:
+            return None, launched
+        began = max(launched, self.last_step_end)
+        return began - self.last_step_end, began
 
     def step_ended(self, now: float, seconds: float) -> None:
-        self.progress_at = now
+        self.progress_at = self.last_step_end = now
         self.slowest_step = max(self.slowest_step, seconds)
 
     def request_ended(self, now: float) -> None:

@@ -2,24 +2,32 @@
 
 import logging
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pinrail_contract.canonical import loads_strict
 from pinrail_contract.errors import ModelError
-from pinrail_contract.launch import LaunchSpec, Verification
+from pinrail_contract.launch import Dtype, LaunchSpec, Switch, Verification
 from pinrail_contract.pins import Architecture
 
+from ..core import prefix
+from ..core.door import Caps
 from ..core.kv_blocks import KvBlocks
 from ..core.state import State
 from ..metrics import Identity, Metrics
 from ..model.arch import Arch
 from ..weights.verify import VerifiedModel
-from . import dtype, threads
-from .loop import EngineLoop
-from .sizes import sizes
+from . import dtype, sizes, threads
+from .backend import Backend
+from .loop import EngineLoop, LoopOptions, RootOf
 from .torch_backend import ELEMENT_SIZES, TorchBackend, TorchOptions, has_accelerator
 
+if TYPE_CHECKING:
+    from ..tracing import Tracer
+
 log = logging.getLogger(__name__)
+
+_TARGET_STEP_MS = {False: 200, True: 50}  # by whether there is an accelerator
+_STEPS_IN_FLIGHT = {False: 1, True: 2}
 
 
 def engine_for(spec: LaunchSpec, model: VerifiedModel) -> EngineLoop:
@@ -30,18 +38,60 @@ def engine_for(spec: LaunchSpec, model: VerifiedModel) -> EngineLoop:
     config = _config(model)
     arch = Arch.from_config(config)
     _check_architecture(config, model, spec.verification)
-    chosen, reason = dtype.choose(spec.dtype, dtype.processor(), has_accelerator())
-    size = sizes(spec, arch, ELEMENT_SIZES[chosen])
+    accelerator = has_accelerator()
+    chosen, reason = dtype.choose(spec.dtype, dtype.processor(), accelerator)
+    sizes.check(spec, arch, ELEMENT_SIZES[chosen])
     log.info("compute type dtype=%s reason=%s", chosen, reason)
-    log.info(
-        "sizes kv_blocks=%d block_size=%d max_model_len=%d", size.kv_blocks, spec.block_size, size.limits.max_model_len
-    )
-    options = TorchOptions(
-        dtype=chosen, kv_blocks=size.kv_blocks, block_size=spec.block_size, threads=threads.allowed()
-    )
-    state = State(size.limits, KvBlocks(size.kv_blocks, spec.block_size))
+    options = TorchOptions(dtype=chosen, block_size=spec.block_size, threads=threads.allowed())
     backend = TorchBackend(model.weights(), arch, options, model.check_untouched)
-    return EngineLoop(state, backend, Metrics(_identity(spec, model, state)), max_queued=spec.max_queued)
+    return EngineLoop(
+        lambda: _lay_out(spec, arch, chosen, backend),
+        backend,
+        Metrics(_identity(spec, model)),
+        LoopOptions(
+            caps=Caps(
+                max_queued=spec.max_queued, max_queued_tokens=spec.max_queued_tokens, max_wait=spec.max_queue_wait
+            ),
+            steps_in_flight=spec.steps_in_flight or _STEPS_IN_FLIGHT[accelerator],
+            policy=spec.policy,
+            root_of=_root(spec, model, chosen),
+        ),
+        tracer=_tracer(spec),
+    )
+
+
+def _lay_out(spec: LaunchSpec, arch: Arch, chosen: Dtype, backend: Backend) -> State:
+    """With the weights loaded: measure if asked to, take the cache's memory, and say what led to its size."""
+    free = 0
+    if not spec.kv_cache_memory:
+        free = backend.measure(sizes.seqs(spec), spec.max_num_batched_tokens)
+    target = (spec.target_step_ms or _TARGET_STEP_MS[has_accelerator()]) / 1000
+    size = sizes.sizes(spec, arch, ELEMENT_SIZES[chosen], free, target)
+    backend.allocate(size.kv_blocks, size.limits.max_num_seqs, size.limits.max_model_len)
+    log.info(
+        "sizes kv_blocks=%d block_size=%d kv_bytes=%d free_bytes=%s max_model_len=%d",
+        size.kv_blocks,
+        spec.block_size,
+        size.kv_blocks * arch.kv_block_bytes(spec.block_size, ELEMENT_SIZES[chosen]),
+        free or "unmeasured",
+        size.limits.max_model_len,
+    )
+    return State(size.limits, KvBlocks(size.kv_blocks, spec.block_size))
+
+
+def _root(spec: LaunchSpec, model: VerifiedModel, chosen: Dtype) -> RootOf | None:
+    if spec.prefix_cache is Switch.OFF:
+        return None
+    return lambda salt: prefix.root(model=model.digest, dtype=chosen, block_size=spec.block_size, salt=salt)
+
+
+def _tracer(spec: LaunchSpec) -> "Tracer | None":
+    """Imported where wanted alone: it takes time."""
+    if not spec.otlp_traces_endpoint:
+        return None
+    from ..tracing import Tracer
+
+    return Tracer.from_settings(spec.otlp_traces_endpoint, "pinrail", spec.served_model_name)
 
 
 def _config(model: VerifiedModel) -> Any:
@@ -63,13 +113,12 @@ def _check_architecture(config: Any, model: VerifiedModel, mode: Verification) -
     log.warning("%s", message)
 
 
-def _identity(spec: LaunchSpec, model: VerifiedModel, state: State) -> Identity:
+def _identity(spec: LaunchSpec, model: VerifiedModel) -> Identity:
     return Identity(
         model_name=spec.served_model_name,
         digest=model.digest,
         engine_version=version("pinrail"),
         verification=model.verdict,
-        kv_blocks=state.kv.total,
-        block_size=state.kv.block_size,
-        max_num_seqs=state.limits.max_num_seqs,
+        block_size=spec.block_size,
+        max_num_seqs=sizes.seqs(spec),
     )

@@ -18,8 +18,8 @@ from .errors import PromptError, TokenizerError
 
 MAX_RENDERED = 16 * 2**20  # characters
 
-Message = Mapping[str, str]
-"""At least `role` and `content`."""
+Message = Mapping[str, Any]
+"""At least `role` and `content`: text, or None beside `tool_calls`, whose `arguments` are an object."""
 
 
 class ChatTemplate:

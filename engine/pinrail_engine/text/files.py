@@ -26,6 +26,8 @@ class SamplingDefaults:
     temperature: float = 1.0  # [0, 2]
     top_p: float = 1.0  # (0, 1]
     top_k: int = 0  # 0 is off
+    min_p: float = 0.0  # [0, 1]
+    repetition_penalty: float = 1.0  # above 0
 
 
 def read_object(read: Read, name: str) -> Mapping[str, Any]:
@@ -43,13 +45,24 @@ def read_object(read: Read, name: str) -> Mapping[str, Any]:
 
 
 def sampling_defaults(generation: Mapping[str, Any]) -> SamplingDefaults:
+    """`do_sample: false` is greedy: the temperature that stands beside it has no say."""
     temperature = _number(generation, "temperature", 1.0)
     top_p = _number(generation, "top_p", 1.0)
     top_k = _number(generation, "top_k", 0)
+    min_p = _number(generation, "min_p", 0.0)
+    repetition_penalty = _number(generation, "repetition_penalty", 1.0)
     _want(0 <= temperature <= 2, "temperature", temperature, "[0, 2]")
     _want(0 < top_p <= 1, "top_p", top_p, "(0, 1]")
     _want(top_k >= -1 and top_k == int(top_k), "top_k", top_k, "a whole number, -1 or above")
-    return SamplingDefaults(temperature=float(temperature), top_p=float(top_p), top_k=max(0, int(top_k)))
+    _want(0 <= min_p <= 1, "min_p", min_p, "[0, 1]")
+    _want(repetition_penalty > 0, "repetition_penalty", repetition_penalty, "above 0")
+    return SamplingDefaults(
+        temperature=0.0 if generation.get("do_sample") is False else float(temperature),
+        top_p=float(top_p),
+        top_k=max(0, int(top_k)),
+        min_p=float(min_p),
+        repetition_penalty=float(repetition_penalty),
+    )
 
 
 def eos_ids(*configs: Mapping[str, Any]) -> frozenset[int]:

@@ -5,16 +5,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Self
+from typing import NamedTuple, Self
 
 from tokenizers import Tokenizer
 
-from . import files
+from . import bad_words, files
 from .chat import ChatTemplate, Message
 from .decoder import PieceFormat, piece_format
 from .detokenize import Detokenizer
 from .errors import PromptError, TokenizerError
 from .files import Read
+
+
+class Token(NamedTuple):
+    """One token, as log-probabilities show it."""
+
+    text: str  # U+FFFD where its bytes are part of a character
+    data: bytes  # exact; of a special token, those of its name
 
 
 class TextPipeline:
@@ -79,6 +86,16 @@ class TextPipeline:
         if found is None:
             found = self._pieces[token_id] = self._read_piece(token_id)
         return found
+
+    def token(self, token_id: int) -> Token:
+        """Special tokens have their names here; ids without a token are empty."""
+        special = token_id in self._vocabulary.special_ids
+        data = (self._tokenizer.id_to_token(token_id) or "").encode() if special else self.piece(token_id)
+        return Token(data.decode("utf-8", "replace"), data)
+
+    def bad_words(self, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+        """The token sequences to forbid, so that none of the words appears."""
+        return bad_words.sequences(words, self.encode_rendered, self.vocab_size)
 
     def _read_piece(self, token_id: int) -> bytes:
         if token_id in self._vocabulary.special_ids:

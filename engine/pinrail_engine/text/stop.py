@@ -19,11 +19,12 @@ class StopMatcher:
         self._held = ""
         self._automata = [_Automaton(stop) for stop in sorted(stops, key=len, reverse=True)]
 
-    def push(self, text: str) -> str:
+    def push(self, text: str, *, may_stop: bool = True) -> str:
+        """Where `may_stop` is False, no match ends in this text; one that begins in it may still end in a later one."""
         text = self._held + text
         for end in range(len(self._held) + 1, len(text) + 1):
             stop = self._step(text[end - 1])
-            if stop is not None:
+            if stop is not None and may_stop:
                 self.matched, self._held = stop, ""
                 return text[: end - len(stop)]
         keep = len(text) - max((a.length for a in self._automata), default=0)
@@ -41,7 +42,7 @@ class StopMatcher:
 
 
 class _Automaton:
-    """Knuth-Morris-Pratt: `length` is that of the longest suffix of the text which is a prefix of `stop`."""
+    """Knuth-Morris-Pratt: `length` is that of the longest suffix of the text which is a proper prefix of `stop`."""
 
     def __init__(self, stop: str) -> None:
         self.stop = stop
@@ -53,7 +54,10 @@ class _Automaton:
     def step(self, char: str) -> bool:
         """True when `char` completes the stop string."""
         self.length = self._extend(self.length, char)
-        return self.length == len(self.stop)
+        is_whole = self.length == len(self.stop)
+        if is_whole:
+            self.length = self._shorter[self.length]
+        return is_whole
 
     def _extend(self, length: int, char: str) -> int:
         while length and self.stop[length] != char:

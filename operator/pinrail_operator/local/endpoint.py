@@ -6,6 +6,7 @@ cannot be reached is passed over, but only before its first byte: a request is n
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import aiohttp
 from aiohttp import web
@@ -69,10 +70,11 @@ async def _pass_on(request: web.Request, upstream: aiohttp.ClientResponse) -> we
     try:
         headers = {k: v for k, v in upstream.headers.items() if k.lower() not in _HOP_BY_HOP}
         response = web.StreamResponse(status=upstream.status, headers=headers)
-        await response.prepare(request)
-        async for chunk in upstream.content.iter_any():
-            await response.write(chunk)
-        await response.write_eof()
+        with suppress(aiohttp.ClientConnectionResetError):  # the client has gone, perhaps because it has all it wants
+            await response.prepare(request)
+            async for chunk in upstream.content.iter_any():
+                await response.write(chunk)
+            await response.write_eof()
         return response
     finally:
         upstream.close()  # a client that has gone ends the request at the replica

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from pinrail_engine.api.admission import Admission, Ask, Kind
 from pinrail_engine.api.body import MAX_BYTES
 from pinrail_engine.api.errors import ApiError
+from pinrail_engine.api.terms import Caller
 from pinrail_engine.text.pipeline import TextPipeline
 
 Connect = Callable[[FakeEngine], httpx.Client]
@@ -85,14 +86,97 @@ FIELDS: list[tuple[str, dict[str, Any]]] = [
     ("messages", {"messages": [{"role": "user", "content": "x" * 100_000}]}),
     ("messages", {"messages": [5] * 100_000}),
     ("model", {"model": None}),
-    ("n", {"n": 2}),
+    ("min_p", {"min_p": -0.01}),
+    ("min_p", {"min_p": 1.01}),
+    ("min_p", {"min_p": "1"}),
+    ("presence_penalty", {"presence_penalty": -2.01}),
+    ("presence_penalty", {"presence_penalty": 2.01}),
+    ("presence_penalty", {"presence_penalty": True}),
+    ("frequency_penalty", {"frequency_penalty": -2.01}),
+    ("frequency_penalty", {"frequency_penalty": 2.01}),
+    ("frequency_penalty", {"frequency_penalty": [1]}),
+    ("repetition_penalty", {"repetition_penalty": 0}),
+    ("repetition_penalty", {"repetition_penalty": -1}),
+    ("repetition_penalty", {"repetition_penalty": 10**400}),
+    ("repetition_penalty", {"repetition_penalty": "1"}),
+    ("logit_bias", {"logit_bias": [1]}),
+    ("logit_bias", {"logit_bias": {"a": 1}}),
+    ("logit_bias", {"logit_bias": {"1.5": 1}}),
+    ("logit_bias", {"logit_bias": {"": 1}}),
+    ("logit_bias", {"logit_bias": {"\uff11": 1}}),
+    ("logit_bias", {"logit_bias": {"1": "x"}}),
+    ("logit_bias", {"logit_bias": {"1": True}}),
+    ("logit_bias", {"logit_bias": {"1": None}}),
+    ("logit_bias", {"logit_bias": {"-1": 1}}),
+    ("logit_bias", {"logit_bias": {"258": 1}}),
+    ("logit_bias", {"logit_bias": {"9" * 400: 1}}),
+    ("logit_bias", {"logit_bias": {str(i): 1 for i in range(1025)}}),
+    ("allowed_token_ids", {"allowed_token_ids": []}),
+    ("allowed_token_ids", {"allowed_token_ids": [258]}),
+    ("allowed_token_ids", {"allowed_token_ids": [-1]}),
+    ("allowed_token_ids", {"allowed_token_ids": ["1"]}),
+    ("allowed_token_ids", {"allowed_token_ids": [1.0]}),
+    ("allowed_token_ids", {"allowed_token_ids": [97, 98], "bad_words": ["a", "b"]}),
+    ("allowed_token_ids", {"allowed_token_ids": [257], "min_tokens": 1}),
+    ("bad_words", {"bad_words": "a"}),
+    ("bad_words", {"bad_words": [""]}),
+    ("bad_words", {"bad_words": [1]}),
+    ("bad_words", {"bad_words": ["x" * 257]}),
+    ("bad_words", {"bad_words": ["x"] * 129}),
+    ("min_tokens", {"min_tokens": -1}),
+    ("min_tokens", {"min_tokens": 1.0}),
+    ("min_tokens", {"min_tokens": 5, "max_tokens": 4}),
+    ("min_tokens", {"min_tokens": 256}),
+    ("n", {"n": 0}),
+    ("n", {"n": 129}),
     ("n", {"n": True}),
-    ("logprobs", {"logprobs": True}),
+    ("n", {"n": 2, "temperature": 0}),
+    ("n", {"n": 2, "temperature": 9e-6}),
+    ("best_of", {"best_of": 2}),
+    ("best_of", {"best_of": 3, "n": 2}),
+    ("best_of", {"best_of": 0}),
+    ("best_of", {"best_of": "1"}),
+    ("logprobs", {"logprobs": 1}),
+    ("logprobs", {"logprobs": "true"}),
     ("top_logprobs", {"top_logprobs": 5}),
+    ("top_logprobs", {"top_logprobs": 5, "logprobs": False}),
+    ("top_logprobs", {"top_logprobs": 21, "logprobs": True}),
+    ("top_logprobs", {"top_logprobs": -1, "logprobs": True}),
+    ("top_logprobs", {"top_logprobs": True, "logprobs": True}),
+    ("prompt_logprobs", {"prompt_logprobs": -1}),
+    ("prompt_logprobs", {"prompt_logprobs": 21}),
+    ("prompt_logprobs", {"prompt_logprobs": True}),
+    ("prompt_logprobs", {"prompt_logprobs": 0, "stream": True}),
+    ("cache_salt", {"cache_salt": ""}),
+    ("cache_salt", {"cache_salt": "x" * 129}),
+    ("cache_salt", {"cache_salt": 5}),
+    *(("cache_salt", {"cache_salt": f"a{c}b"}) for c in "@/\\\0"),
+    ("priority", {"priority": 1}),
+    ("priority", {"priority": -1}),
+    ("priority", {"priority": 2**63}),
+    ("priority", {"priority": -(2**63) - 1}),
+    ("priority", {"priority": 1.0}),
+    ("deadline", {"deadline": 0}),
+    ("deadline", {"deadline": -1}),
+    ("deadline", {"deadline": 86400.1}),
+    ("deadline", {"deadline": "1"}),
+    ("user", {"user": 5}),
     ("tools", {"tools": [{"type": "function"}]}),
     ("response_format", {"response_format": {"type": "json_object"}}),
-    ("presence_penalty", {"presence_penalty": 0.5}),
+    ("echo", {"echo": True}),
+    ("suffix", {"suffix": "x"}),
     ("prompt_embeds", {"prompt_embeds": "AAAA"}),
+]
+
+COMPLETION_FIELDS: list[tuple[str, dict[str, Any]]] = [
+    ("logprobs", {"logprobs": -1}),
+    ("logprobs", {"logprobs": 21}),
+    ("logprobs", {"logprobs": True}),
+    ("logprobs", {"logprobs": 1.0}),
+    ("prompt_logprobs", {"prompt_logprobs": 1, "stream": True}),
+    ("n", {"n": 2, "temperature": 0}),
+    ("logit_bias", {"logit_bias": {"258": 1}}),
+    ("min_tokens", {"min_tokens": 17}),
 ]
 
 
@@ -126,6 +210,14 @@ def test_fields(http: Connect, engine: FakeEngine) -> None:
     assert engine.submitted == []
 
 
+def test_fields_of_completions(http: Connect, engine: FakeEngine) -> None:
+    api = http(engine)
+    for field, change in COMPLETION_FIELDS:
+        error = check_error(api.post(TEXT, json={"model": "tiny", "prompt": "hi", **change}), 400)
+        assert error["param"] == field, (change, error)
+    assert engine.submitted == []
+
+
 @pytest.mark.parametrize(
     "prompt", ["", [], ["a", "b"], [[1], [2]], [258], [-1], [True], [1.5], 5, {"a": 1}, [[]], "x" * 1000, [5] * 1000]
 )
@@ -150,8 +242,37 @@ def test_the_window_is_filled_to_the_last_token(
 def test_a_fault_names_field_wanted_and_seen(http: Connect, engine: FakeEngine) -> None:
     answer = http(engine).post(CHAT, json=chat(temperature=3, top_p="x" * 1000))
     assert answer.json()["error"]["message"] == (
-        f'temperature: should be less than or equal to 2, got 3; top_p: should be a valid number, got "{"x" * 199}…'
+        f'temperature: got 3, want less than or equal to 2; top_p: got "{"x" * 199}…, want a valid number'
     )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"n": 129}, "n: got 129, want less than or equal to 128"),
+        ({"messages": [5]}, "messages.0: got 5, want an object"),
+        ({"messages": [{"role": "user"}]}, "messages.0: got an object of 1, want content in it"),
+        ({"stop": ["a"] * 17}, "stop: got a list of 17, want at most 16 items"),
+        ({"allowed_token_ids": []}, "allowed_token_ids: got a list of 0, want at least 1 item"),
+        (
+            {"logit_bias": {"a": 1}},
+            'logit_bias: got an object of 1, want token ids as keys, not "a"',
+        ),
+        (
+            {"logit_bias": {str(i): 1 for i in range(258, 270)}},
+            "logit_bias: got token id 258, 259, 260, 261, 262, 263, 264, 265, 266, 267 and 2 more, want 0 to 257",
+        ),
+        (
+            {"allowed_token_ids": [257], "min_tokens": 1},
+            "allowed_token_ids: got no such id, want one that neither bad_words nor min_tokens forbids",
+        ),
+        ({"cache_salt": "a/b"}, 'cache_salt: got "a/b", want 1 to 128 characters without @, /, \\ and NUL'),
+        ({"top_logprobs": 2}, "top_logprobs: got 2, want logprobs to be true"),
+        ({"prompt_logprobs": 1, "stream": True}, "prompt_logprobs: got it with stream, want stream to be false"),
+    ],
+)
+def test_what_a_refusal_says(http: Connect, engine: FakeEngine, change: dict[str, Any], message: str) -> None:
+    assert check_error(http(engine).post(CHAT, json=chat(**change)), 400)["message"] == message
 
 
 @pytest.mark.parametrize("size", [MAX_BYTES + 1, 3 * MAX_BYTES])
@@ -224,10 +345,12 @@ NAMES = st.sampled_from(sorted({name for _, change in FIELDS for name in change}
 @given(kind=st.sampled_from(Kind), body=st.dictionaries(NAMES, JSON))
 def test_any_json_is_admitted_or_refused(text: TextPipeline, kind: Kind, body: dict[str, Any]) -> None:
     data = json.dumps({"model": "tiny", "messages": HI, "prompt": "hi", **body}).encode()
-    outcome = admitted(Admission("tiny", text, 256), kind, data)
+    outcome = admitted(Admission("tiny", text, 256, "fcfs"), kind, data)
     if isinstance(outcome, Ask):
         assert 0 < len(outcome.prompt) < 256
         assert outcome.params.max_tokens >= 1
+        assert outcome.params.min_tokens <= outcome.params.max_tokens
+        assert 1 <= outcome.choices <= 128
     else:
         assert outcome.status in (400, 404)
         assert len(json.dumps(outcome.body(), allow_nan=False, ensure_ascii=False).encode()) < 6000
@@ -235,6 +358,6 @@ def test_any_json_is_admitted_or_refused(text: TextPipeline, kind: Kind, body: d
 
 def admitted(admission: Admission, kind: Kind, data: bytes) -> Ask | ApiError:
     try:
-        return admission.admit(kind, data, 0)
+        return admission.admit(kind, data, Caller(), 0)
     except ApiError as error:
         return error

@@ -15,17 +15,18 @@ from pinrail_engine.api import body, stream
 from pinrail_engine.api.admission import Admission, Kind
 from pinrail_engine.api.errors import ClientGone
 from pinrail_engine.api.generation import Generation
+from pinrail_engine.api.terms import Caller
 from pinrail_engine.api.wire import Envelope
 from pinrail_engine.core.types import FinishReason, TokenEvent
 from pinrail_engine.text.output import Output
-from pinrail_engine.text.pipeline import TextPipeline
+from pinrail_engine.text.pipeline import TextPipeline, Token
 
-ENVELOPE = Envelope(id="ID", kind=Kind.TEXT, model="tiny", created=0, prompt_tokens=2)
+ENVELOPE = Envelope(id="ID", kind=Kind.TEXT, model="tiny", created=0, prompt=[1, 2], token_of=lambda _: Token("", b""))
 Serve = Callable[[FakeEngine], str]
 
 
-def ask(address: str, *, stream: bool) -> socket.socket:
-    asked = json.dumps({"model": "tiny", "prompt": "hi", "stream": stream}).encode()
+def ask(address: str, *, stream: bool, n: int = 1) -> socket.socket:
+    asked = json.dumps({"model": "tiny", "prompt": "hi", "stream": stream, "n": n}).encode()
     url = httpx.URL(address)
     client = socket.create_connection((url.host, url.port or 0), timeout=WAIT)
     client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(asked), asked))
@@ -56,6 +57,27 @@ def test_in_the_middle(serving: Serve, stream: bool, caplog: pytest.LogCaptureFi
     engine.wait_for(aborted)
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("begun", [0, 1, 3], ids=["all wait", "one has begun", "all have begun"])
+def test_all_choices_end_with_their_client(serving: Serve, stream: bool, begun: int) -> None:
+    engine = FakeEngine()
+    with ask(serving(engine), stream=stream, n=3) as client:
+        engine.wait_for(lambda e: len(e.submitted) == 3)
+        for submitted in engine.submitted[:begun]:
+            engine.emit(submitted.request_id, [TokenEvent(ids("abc"))])
+        if stream and begun:
+            assert b"200 OK" in client.recv(100)
+    engine.wait_for(lambda e: e.finished == [(s.request_id, FinishReason.ABORT) for s in e.submitted])
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_choices_that_have_ended_are_not_ended_again(serving: Serve, stream: bool) -> None:
+    engine = FakeEngine(scripts={1: tokens("abc")})
+    with ask(serving(engine), stream=stream, n=3):
+        engine.wait_for(lambda e: len(e.submitted) == 3 and len(e.open) == 2)
+    engine.wait_for(lambda e: e.finished == [(e.submitted[i].request_id, FinishReason.ABORT) for i in (0, 2)])
+
+
 def test_only_the_one_that_left(serving: Serve) -> None:
     engine = FakeEngine()
     address = serving(engine)
@@ -69,8 +91,9 @@ def test_only_the_one_that_left(serving: Serve) -> None:
 
 
 def submit(engine: FakeEngine, text: TextPipeline) -> Generation:
-    ask = Admission("tiny", text, 256).admit(Kind.TEXT, b'{"model": "tiny", "prompt": "hi", "stream": true}', 0)
-    return Generation(engine, "ID", Output(text.detokenizer(), (), frozenset())).submit(ask)
+    body = b'{"model": "tiny", "prompt": "hi", "stream": true}'
+    ask = Admission("tiny", text, 256, "fcfs").admit(Kind.TEXT, body, Caller(), 0)
+    return Generation(engine, "ID", [Output(text.detokenizer(), (), frozenset())]).submit(ask)
 
 
 async def test_a_client_that_takes_nothing_is_gone(text: TextPipeline, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,7 @@ def test_chat(client: Connect) -> None:
         "prompt_tokens": PROMPT_TOKENS,
         "completion_tokens": 6,
         "total_tokens": PROMPT_TOKENS + 6,
+        "prompt_tokens_details": {"cached_tokens": 0},
     }
 
 
@@ -87,6 +88,18 @@ def test_a_stop_string_over_several_tokens_ends_the_request(client: Connect, str
     engine.wait_for(lambda e: e.finished == [(e.submitted[0].request_id, FinishReason.STOP)])
 
 
+@pytest.mark.parametrize(("min_tokens", "sent"), [(0, ""), (1, ""), (2, "abc"), (4, "abc"), (5, "abcab")])
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_stop_string_waits_for_min_tokens(client: Connect, stream: bool, min_tokens: int, sent: str) -> None:
+    engine = FakeEngine(tokens("ab", "cab", finish=FinishReason.LENGTH))
+    answer: Any = client(engine).chat.completions.create(
+        model="tiny", messages=HI, stop="ab", stream=stream, extra_body={"min_tokens": min_tokens}
+    )
+    parts = [c.choices[0].delta.content or "" for c in answer] if stream else [answer.choices[0].message.content]
+    assert "".join(parts) == sent
+    assert engine.submitted[0].params.min_tokens == min_tokens
+
+
 def test_what_the_request_leaves_open_the_model_decides(client: Connect) -> None:
     engine = FakeEngine(tokens("x"))
     client(engine).chat.completions.create(model="tiny", messages=HI, top_p=0.5, seed=-1)
@@ -120,11 +133,21 @@ def test_without_a_seed_answers_differ(client: Connect) -> None:
     assert engine.submitted[0].params.seed != engine.submitted[1].params.seed
 
 
-def test_text_parts_are_joined(client: Connect) -> None:
+def test_text_parts_are_lines(client: Connect) -> None:
     engine = FakeEngine(tokens("x"))
     parts = [{"type": "text", "text": "h"}, {"type": "text", "text": "i"}]
     client(engine).chat.completions.create(model="tiny", messages=[{"role": "user", "content": parts}])  # type: ignore
-    assert len(engine.submitted[0].prompt) == PROMPT_TOKENS
+    assert bytes(i for i in engine.submitted[0].prompt if i < 256) == b"user\nh\ni\nassistant\n"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_usage_says_what_was_cached(client: Connect, stream: bool) -> None:
+    engine = FakeEngine([event._replace(cached_tokens=16) for event in tokens("ab")])
+    answer: Any = client(engine).chat.completions.create(
+        model="tiny", messages=HI, stream=stream, **({"stream_options": {"include_usage": True}} if stream else {})
+    )
+    usage = list(answer)[-1].usage if stream else answer.usage
+    assert usage.prompt_tokens_details.cached_tokens == 16
 
 
 def test_models_say_what_is_pinned(client: Connect) -> None:
@@ -151,9 +174,7 @@ def test_refusals(client: Connect, refusal: Refused, error: type[openai.APIStatu
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize(
-    ("reason", "status"), [(FinishReason.ERROR, 500), (FinishReason.REJECTED, 503), (FinishReason.ABORT, 503)]
-)
+@pytest.mark.parametrize(("reason", "status"), [(FinishReason.ERROR, 500), (FinishReason.ABORT, 503)])
 def test_an_end_before_the_first_token_has_a_true_status(
     client: Connect, stream: bool, reason: FinishReason, status: int
 ) -> None:
@@ -162,6 +183,18 @@ def test_an_end_before_the_first_token_has_a_true_status(
         client(engine).chat.completions.create(model="tiny", messages=HI, stream=stream)
     assert caught.value.status_code == status
     assert "secret" not in caught.value.response.text
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("retry_after", [7, None])
+def test_one_sent_away_from_the_queue_is_told_when_to_come_back(
+    client: Connect, stream: bool, retry_after: int | None
+) -> None:
+    engine = FakeEngine([TokenEvent((), FinishReason.REJECTED, "Waited 30 s.", retry_after=retry_after)])
+    with pytest.raises(openai.RateLimitError, match=r"Waited 30 s\.") as caught:
+        client(engine).chat.completions.create(model="tiny", messages=HI, stream=stream)
+    assert caught.value.response.headers.get("retry-after") == (retry_after and str(retry_after))
+    assert (caught.value.code, caught.value.type) == ("sent_away_from_queue", "rate_limit_error")
 
 
 def test_an_error_in_a_running_stream_is_told_in_it(client: Connect) -> None:
@@ -184,8 +217,25 @@ def test_an_error_in_a_running_stream_is_told_in_it(client: Connect) -> None:
             "maximum context length is 256 tokens. However, your prompt contains 319 input tokens",
         ),
         ({"max_tokens": 250}, openai.BadRequestError, "max_tokens: got 250, want at most 235"),
-        ({"n": 2}, openai.BadRequestError, "n: got 2, which is not supported yet; want 1 or nothing"),
-        ({"logprobs": True}, openai.BadRequestError, "logprobs: got true, which is not supported yet"),
+        ({"n": 2, "temperature": 0}, openai.BadRequestError, "n: got 2, want 1 with greedy sampling (temperature 0)"),
+        ({"logprobs": True, "top_logprobs": 21}, openai.BadRequestError, "got 21, want less than or equal to 20"),
+        ({"max_tokens": 5, "extra_body": {"min_tokens": 6}}, openai.BadRequestError, "min_tokens: got 6, want 0 to 5"),
+        (
+            {"extra_body": {"priority": 1}},
+            openai.BadRequestError,
+            "priority: got 1, want 0 or nothing: this server's policy is fcfs, not priority",
+        ),
+        (
+            {"logit_bias": {"191222": 1, "-1": 1}},
+            openai.BadRequestError,
+            "logit_bias: got token id 191222, -1, want 0 to 257",
+        ),
+        ({"extra_body": {"best_of": 2}}, openai.BadRequestError, "best_of: got 2, want n (1) or nothing"),
+        (
+            {"tools": [{}]},
+            openai.BadRequestError,
+            "tools: got a list of 1, which is not supported yet; want a list of 0",
+        ),
     ],
 )
 def test_errors_are_the_clients_typed_ones(

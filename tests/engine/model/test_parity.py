@@ -2,7 +2,7 @@
 
 import json
 import os
-from dataclasses import replace
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,14 +12,16 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
-from pinrail_engine.core.plan import Row, StepPlan
+from pinrail_engine.core.plan import Begin, Grown, Row, StepPlan
 from pinrail_engine.core.types import SamplingParams
 from pinrail_engine.model.arch import Arch
-from pinrail_engine.model.decoder import Weights, forward
+from pinrail_engine.model.decoder import Weights, forward, logits
 from pinrail_engine.run.batch import build_batch
+from pinrail_engine.run.table import Table
 from pinrail_engine.weights.load import load
 
 TOLERANCE = 1e-4  # logits, float32: two orders of summation
+PARAMS = SamplingParams(max_tokens=1)
 BLOCK, BLOCKS, LENGTH = 8, 64, 100  # tokens, blocks, tokens
 BASE: dict[str, Any] = {
     "vocab_size": 131,
@@ -40,6 +42,16 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 
 
+@dataclass(frozen=True)
+class Part:
+    """Positions of one text that a step computes."""
+
+    tokens: list[int]
+    start: int
+    end: int
+    table: tuple[int, ...]
+
+
 class Ours:
     """One text at a time, at scattered blocks."""
 
@@ -54,19 +66,27 @@ class Ours:
         self.cache = torch.zeros(shape)
 
     @torch.inference_mode()
-    def run(self, *rows: Row) -> Tensor:
+    def run(self, *texts: Part) -> Tensor:
         """Logits of every row of the batch: [n, vocab]."""
-        batch = build_batch(StepPlan(rows), BLOCK, torch.float32, torch.device("cpu"))
-        everything = replace(batch, sampled_rows=torch.arange(batch.token_ids.shape[0]))
-        return forward(self.arch, self.weights, everything, self.cache)
+        begins = tuple(Begin(str(i), i, text.tokens[: text.end], text.end, PARAMS) for i, text in enumerate(texts))
+        grown = tuple(Grown(i, 0, text.table) for i, text in enumerate(texts))
+        rows = tuple(Row(str(i), i, text.start, text.end - text.start, True) for i, text in enumerate(texts))
+        plan = StepPlan(1, rows, begins, grown)
+        table = Table(len(texts), LENGTH + 1, BLOCK, torch.device("cpu"))
+        table.apply(plan)
+        return logits(
+            self.arch,
+            self.weights,
+            forward(self.arch, self.weights, build_batch(plan, table, torch.float32), self.cache),
+        )
 
     def in_chunks(self, tokens: list[int], size: int, table: tuple[int, ...]) -> Tensor:
         cuts = [*range(0, len(tokens), size), len(tokens)]
         return torch.cat([self.run(row(tokens, a, b, table)) for a, b in pairwise(cuts)])
 
 
-def row(tokens: list[int], start: int, end: int, table: tuple[int, ...]) -> Row:
-    return Row("a", start, tuple(tokens[start:end]), table, True, SamplingParams(max_tokens=1))
+def row(tokens: list[int], start: int, end: int, table: tuple[int, ...]) -> Part:
+    return Part(tokens, start, end, table)
 
 
 # Block tables of three texts, backwards and interleaved.

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fake_device import text
 
 from pinrail_contract.metrics import parse
 from pinrail_engine.core.types import FinishReason, Refused, SamplingParams, TokenEvent
@@ -39,26 +40,29 @@ def submit(rig: Any, name: str, prompt: list[int], output: int = 8, stop: frozen
 
 
 def expected(rig: Any, prompt: list[int], output: int) -> list[int]:
-    context = list(prompt)
-    for _ in range(output):
-        context.append(rig.backend.next_token(context))
-    return context[len(prompt) :]
+    return text(prompt, SamplingParams(max_tokens=output), rig.engine.max_model_len, rig.backend.vocab)
 
 
+@pytest.mark.parametrize("depth", [1, 2, 3])
 @pytest.mark.parametrize(
-    ("blocks", "seqs", "budget"),
+    ("blocks", "seqs", "budget", "share"),
     [
-        pytest.param(64, 8, 64, id="room for all"),
-        pytest.param(64, 1, 64, id="one at a time"),
-        pytest.param(64, 3, 3, id="prompts in chunks of 1 to 3"),
-        pytest.param(12, 8, 16, id="blocks for two or three: preempted again and again"),
+        pytest.param(64, 8, 64, False, id="room for all"),
+        pytest.param(64, 8, 64, True, id="prefixes shared"),
+        pytest.param(64, 1, 64, True, id="one at a time"),
+        pytest.param(64, 3, 3, True, id="prompts in chunks of 1 to 3"),
+        pytest.param(12, 8, 16, True, id="blocks for two or three: preempted again and again"),
     ],
 )
-def test_texts_do_not_depend_on_who_else_is_served(make_rig: MakeRig, blocks: int, seqs: int, budget: int) -> None:
+def test_texts_do_not_depend_on_who_else_is_served(
+    make_rig: MakeRig, blocks: int, seqs: int, budget: int, share: bool, depth: int
+) -> None:
     """P8: the fake reads the whole context back from the cache, so one lost or shared slot changes the text."""
-    rig = make_rig(blocks=blocks, seqs=seqs, budget=budget, window=40, max_queued=16).load()
+    rig = make_rig(blocks=blocks, seqs=seqs, budget=budget, window=40, max_queued=16, share=share, depth=depth).load()
     dice = random.Random(0)
-    prompts = [[dice.randrange(1009) for _ in range(dice.randint(1, 20))] for _ in range(10)]
+    prompts = [
+        [7] * dice.choice([0, 8]) + [dice.randrange(1009) for _ in range(dice.randint(1, 12))] for _ in range(10)
+    ]
     clients = [submit(rig, str(i), prompt, 20) for i, prompt in enumerate(prompts)]
     rig.run()
     for prompt, client in zip(prompts, clients, strict=True):
@@ -66,6 +70,8 @@ def test_texts_do_not_depend_on_who_else_is_served(make_rig: MakeRig, blocks: in
         assert client.ends == [FinishReason.LENGTH]
     if blocks == 12:
         assert rig.figure("vllm:num_preemptions_total") > 0
+    assert (rig.figure("vllm:prefix_cache_hits_total") > 0) == share
+    assert rig.figure("vllm:prefix_cache_hits_total") <= rig.figure("vllm:prefix_cache_queries_total")
 
 
 def test_a_stop_token_ends_a_text_and_is_part_of_it(rig: Any) -> None:
@@ -79,7 +85,7 @@ def test_a_request_that_never_fits_is_refused_without_a_time(rig: Any) -> None:
     with pytest.raises(Refused, match="at most 63") as caught:
         submit(rig, "a", [1] * 64)
     assert (caught.value.retry_after, caught.value.overloaded) == (None, False)
-    assert rig.figure('vllm:request_success_total{finished_reason="rejected"}') == 1
+    assert rig.figure("vllm:request_success_total", finished_reason="rejected") == 1
 
 
 def test_a_full_queue_says_when_half_of_it_will_be_gone(make_rig: MakeRig) -> None:
@@ -88,7 +94,7 @@ def test_a_full_queue_says_when_half_of_it_will_be_gone(make_rig: MakeRig) -> No
     rig.turn(seconds=6.0)  # one request leaves after 6 s
     for i in range(4):
         submit(rig, str(i), [1])
-    with pytest.raises(Refused, match="4 requests wait already") as caught:
+    with pytest.raises(Refused, match="4 requests of 4 tokens wait already") as caught:
         submit(rig, "a", [1])
     assert (caught.value.retry_after, caught.value.overloaded) == (12, True)
 
@@ -115,7 +121,7 @@ def test_an_abort_frees_at_once_even_while_a_step_runs(make_rig: MakeRig) -> Non
     rig.backend.gate.set()
     rig.engine.drain(5)
     assert client.events == []
-    assert rig.figure("pinrail_cancellation_release_seconds_count") == 1
+    assert rig.figure("pinrail_cancellation_release_seconds_count", phase="prefill") == 1
 
 
 def test_an_unknown_or_ended_id_is_ignored(rig: Any) -> None:
@@ -123,16 +129,16 @@ def test_an_unknown_or_ended_id_is_ignored(rig: Any) -> None:
     rig.run()
     rig.engine.finish("a", FinishReason.ABORT)
     rig.engine.finish("never", FinishReason.ABORT)
-    assert rig.figure('vllm:request_success_total{finished_reason="length"}') == 1
-    assert rig.figure('vllm:request_success_total{finished_reason="abort"}') == 0
+    assert rig.figure("vllm:request_success_total", finished_reason="length") == 1
+    assert rig.figure("vllm:request_success_total", finished_reason="abort") == 0
 
 
 def test_a_stop_string_is_no_cancellation(rig: Any) -> None:
     submit(rig, "a", [1])
     rig.turn()
     rig.engine.finish("a", FinishReason.STOP)
-    assert rig.figure('vllm:request_success_total{finished_reason="stop"}') == 1
-    assert rig.figure("pinrail_cancellation_release_seconds_count") == 0
+    assert rig.figure("vllm:request_success_total", finished_reason="stop") == 1
+    assert rig.figure("pinrail_cancellation_release_seconds_count", phase="decode") == 0
 
 
 def test_a_failed_step_ends_its_requests_and_the_next_ones_are_served(rig: Any) -> None:
@@ -225,7 +231,7 @@ def test_a_sink_may_end_others_while_all_are_ended(rig: Any) -> None:
     other = submit(rig, "b", [1])
     rig.engine.drain(0)
     assert other.events == []
-    assert rig.figure('vllm:request_success_total{finished_reason="abort"}') == 2
+    assert rig.figure("vllm:request_success_total", finished_reason="abort") == 2
 
 
 def test_an_engine_that_drains_while_it_loads_never_becomes_ready(make_rig: MakeRig) -> None:
@@ -289,7 +295,7 @@ def test_after_a_storm_of_aborts_every_request_has_ended_once_and_no_block_is_he
     assert rig.state.kv.live == 0
     assert {name: len(clients[name].events) for name in told} == told, "an event came after an abort"
     assert all(len(client.ends) <= 1 for client in clients.values())
-    ended = {r: rig.figure(f'vllm:request_success_total{{finished_reason="{r}"}}') for r in FinishReason}
+    ended = {r: rig.figure("vllm:request_success_total", finished_reason=r) for r in FinishReason}
     assert sum(ended.values()) == len(clients) == 240
     assert ended["abort"] > 0
     assert ended["length"] > 0

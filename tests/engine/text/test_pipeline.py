@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 
 from pinrail_engine.text.errors import PromptError, TokenizerError
 from pinrail_engine.text.files import SamplingDefaults
-from pinrail_engine.text.pipeline import TextPipeline
+from pinrail_engine.text.pipeline import TextPipeline, Token
 
 HI = [{"role": "user", "content": "hi"}]
 Make = Callable[..., dict[str, bytes]]
@@ -78,6 +78,39 @@ def test_without_configs_the_tokenizer_and_openai_decide(files: dict[str, bytes]
 
 
 @pytest.mark.parametrize(
+    ("generation", "defaults"),
+    [
+        ({"min_p": 0.05, "repetition_penalty": 1.1}, SamplingDefaults(min_p=0.05, repetition_penalty=1.1)),
+        ({"do_sample": False, "temperature": 0.7}, SamplingDefaults(temperature=0.0)),
+        ({"do_sample": True, "temperature": 0.7}, SamplingDefaults(temperature=0.7)),
+        ({"do_sample": None, "min_p": None}, SamplingDefaults()),
+    ],
+)
+def test_defaults(files: dict[str, bytes], generation: dict[str, Any], defaults: SamplingDefaults) -> None:
+    files["generation_config.json"] = json.dumps(generation).encode()
+    assert TextPipeline.from_files(files.get).defaults == defaults
+
+
+@pytest.mark.parametrize(
+    ("token_id", "token"),
+    [
+        (0, Token("<|im_start|>", b"<|im_start|>")),
+        (10**6, Token("", b"")),
+    ],
+)
+def test_a_token_as_it_is_shown(files: dict[str, bytes], token_id: int, token: Token) -> None:
+    assert TextPipeline.from_files(files.get).token(token_id) == token
+
+
+def test_shown_tokens_have_the_exact_bytes(files: dict[str, bytes]) -> None:
+    text = TextPipeline.from_files(files.get)
+    shown = [text.token(i) for i in text.encode("語 a→日")]
+    assert b"".join(token.data for token in shown).decode() == "語 a→日"
+    assert shown[0].text == "\ufffd"
+    assert shown[-1] == Token("→日", "→日".encode())
+
+
+@pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("tokenizer.json", None, r"^tokenizer\.json: missing"),
@@ -88,6 +121,8 @@ def test_without_configs_the_tokenizer_and_openai_decide(files: dict[str, bytes]
         ("generation_config.json", b'{"top_p": NaN}', r"top_p: got nan, want a finite number"),
         ("generation_config.json", b'{"top_k": "5"}', r"top_k: got '5', want a finite number"),
         ("generation_config.json", b'{"top_k": 1.5}', r"top_k: got 1.5, want a whole number"),
+        ("generation_config.json", b'{"min_p": 1.5}', r"min_p: got 1.5, want \[0, 1\]"),
+        ("generation_config.json", b'{"repetition_penalty": 0}', r"repetition_penalty: got 0, want above 0"),
         ("chat_template.jinja", b"\xff", r"^chat_template\.jinja: is not UTF-8"),
     ],
 )

@@ -10,8 +10,9 @@ LETTERS = st.text("ab", max_size=30)
 STOPS = st.lists(st.text("ab", min_size=1, max_size=5), max_size=4)
 
 
-def naive(text: str, stops: list[str]) -> tuple[str, str | None]:
-    for end in range(1, len(text) + 1):
+def naive(text: str, stops: list[str], start: int = 0) -> tuple[str, str | None]:
+    """The first match that ends after `start`."""
+    for end in range(start + 1, len(text) + 1):
         whole = [stop for stop in stops if text[:end].endswith(stop)]
         if whole:
             longest = max(whole, key=len)
@@ -60,3 +61,21 @@ def test_edges(pieces: list[str], stops: list[str], sent: list[str], matched: st
         if matcher.matched is not None:
             break
     assert (got, matcher.matched) == (sent, matched)
+
+
+@given(st.lists(LETTERS, max_size=8), st.lists(LETTERS, max_size=8), STOPS)
+def test_no_match_ends_in_text_that_may_not_stop(before: list[str], after: list[str], stops: list[str]) -> None:
+    matcher, sent = StopMatcher(stops), ""
+    for piece in before:
+        sent += matcher.push(piece, may_stop=False)
+        assert matcher.matched is None
+    start, seen = len("".join(before)), "".join(before)
+    for piece in after:
+        sent += matcher.push(piece)
+        seen += piece
+        wanted, stop = naive(seen, stops, start)
+        assert matcher.matched == stop
+        if stop is not None:
+            assert sent == wanted
+            return
+    assert sent + matcher.flush() == seen

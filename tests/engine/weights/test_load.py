@@ -78,7 +78,7 @@ def test_a_file_touched_before_all_is_read_is_never_served(tmp_path: Path, tenso
     def touched() -> None:
         raise ModelError("w: changed while being read")
 
-    options = TorchOptions(dtype=Dtype.FLOAT32, kv_blocks=1, block_size=1, threads=1)
+    options = TorchOptions(dtype=Dtype.FLOAT32, block_size=1, threads=1)
     with saved(tmp_path, w=tensors) as files, pytest.raises(ModelError, match="changed while being read"):
         TorchBackend(files, ARCH, options, touched).load()
 

@@ -10,6 +10,8 @@ from typing import Any, cast
 import aiohttp
 import pytest
 from aiohttp import web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.test_utils import make_mocked_request
 
 from pinrail_operator.local import endpoint
 from pinrail_operator.local.replica import Replica, free_port
@@ -129,6 +131,39 @@ async def test_a_client_that_goes_ends_its_request_at_the_replica(client: aiohtt
         # The upstream's handler is only cancelled where its server was asked to: `serve` asks.
         await asyncio.wait_for(up.gone.wait(), SOON)
     assert one.in_flight == 0
+
+
+class Gone(AbstractStreamWriter):
+    """A connection that the client closes as the last byte is to be written."""
+
+    async def write(self, chunk: object) -> None:
+        pass
+
+    async def write_eof(self, chunk: bytes = b"") -> None:
+        raise aiohttp.ClientConnectionResetError("Cannot write to closing transport")
+
+    async def write_headers(self, status_line: str, headers: object) -> None:
+        pass
+
+    async def drain(self) -> None:
+        pass
+
+    def enable_chunking(self) -> None:
+        pass
+
+    def enable_compression(self, *_: object, **__: object) -> None:
+        pass
+
+
+async def test_a_client_that_goes_as_its_answer_ends_is_no_error(client: aiohttp.ClientSession) -> None:
+    """It has read all that it wants: nothing is raised, and so nothing is in the log."""
+    up = Upstream()
+    up.go_on.set()
+    async with running(replica(up.port), upstreams=[up]) as url:
+        upstream = await client.post(url + "/v1/chat/completions", data=b"{}")
+        request = make_mocked_request("POST", "/v1/chat/completions", writer=Gone())
+        assert (await endpoint._pass_on(request, upstream)).status == 200
+    assert upstream.closed
 
 
 async def test_with_no_replica_ready_the_answer_is_503_in_openais_shape(client: aiohttp.ClientSession) -> None:
