@@ -82,10 +82,7 @@ class TorchBackend:
         return max(0, free - peak)
 
     def allocate(self, kv_blocks: int, seqs: int, max_model_len: int) -> None:
-        arch, size = self._arch, self._options.block_size
-        shape = (arch.layers, 2, kv_blocks, size, arch.kv_heads, arch.head_dim)
-        self._kv = torch.empty(shape, dtype=self._dtype, device=self._device)  # what a text begins in is zeroed then
-        self._table = Table(seqs, max_model_len, size, self._device)
+        self._queue.run(lambda: self._allocate(kv_blocks, seqs, max_model_len))
 
     def launch(self, plan: StepPlan) -> Wait:
         return self._queue.launch(lambda: self._step(plan))
@@ -98,6 +95,12 @@ class TorchBackend:
         torch.set_num_threads(self._options.threads)
         self._weights = load(self._files, self._arch, self._dtype, self._device)
         self._check_untouched()
+
+    def _allocate(self, kv_blocks: int, seqs: int, max_model_len: int) -> None:
+        arch, size = self._arch, self._options.block_size
+        shape = (arch.layers, 2, kv_blocks, size, arch.kv_heads, arch.head_dim)
+        self._kv = torch.empty(shape, dtype=self._dtype, device=self._device)  # what a text begins in is zeroed then
+        self._table = Table(seqs, max_model_len, size, self._device)
 
     @torch.inference_mode()
     def _step(self, plan: StepPlan) -> StepResult:
