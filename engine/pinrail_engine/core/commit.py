@@ -9,7 +9,7 @@ from . import prefix
 from .plan import StepPlan, StepResult
 from .request import Finished, Request
 from .state import State
-from .types import FinishReason, TokenEvent, TokenLogprobs
+from .types import FinishReason, TokenEvent, TokenLogprobs, quickly
 
 _LEARN = 0.05  # weight of the newest output in the share that outputs are expected to take
 _LEAST_SHARE = 0.01
@@ -27,6 +27,9 @@ class Outcome(NamedTuple):
     event: TokenEvent
     since_last: float | None  # seconds since its previous token; None for the first
     finished: Finished | None
+
+
+_event, _outcome = quickly(TokenEvent), quickly(Outcome)
 
 
 def commit(state: State, plan: StepPlan, result: StepResult, now: float) -> list[Outcome]:
@@ -124,8 +127,8 @@ def _append(state: State, request: Request, token: int, told: TokenLogprobs | No
     reason = _reason_to_end(request, token)
     finished = None if reason is None else finish(state, request.id, reason, now)
     prompt_logprobs = tuple(request.prompt_logprobs) if last is None else ()
-    event = TokenEvent((token,), reason, "", () if told is None else (told,), prompt_logprobs, request.cached)
-    return Outcome(request, event, None if last is None else now - last, finished)
+    event = _event(((token,), reason, "", () if told is None else (told,), prompt_logprobs, request.cached, None))
+    return _outcome((request, event, None if last is None else now - last, finished))
 
 
 def _reason_to_end(request: Request, token: int) -> FinishReason | None:

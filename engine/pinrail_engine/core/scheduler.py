@@ -25,6 +25,7 @@ from . import prefix
 from .plan import Begin, Grown, Row, StepPlan, work_of
 from .request import Request
 from .state import State
+from .types import quickly
 
 _PINNED = 3  # preemptions after which a request is left alone
 _LEAST_PREFILL = 64  # tokens: fewer are not worth a step's fixed cost, whatever the time says
@@ -32,6 +33,7 @@ _LOOK_AHEAD = 64  # requests of the queue that are considered in one step
 _LOOK_UPS = 4096  # blocks that are looked for in the cache in one step, those of the last request considered more
 
 _order = attrgetter("order")
+_row = quickly(Row)
 
 
 @dataclass(slots=True)
@@ -305,4 +307,4 @@ def _advance(state: State, draft: _Draft, request: Request, n: int) -> None:
     request.last_step = state.planned
     if start < request.reached:
         draft.recomputed += min(end, request.reached) - start
-    draft.rows.append(Row(request.id, request.slot, start, n, samples))
+    draft.rows.append(_row((request.id, request.slot, start, n, samples)))

@@ -3,7 +3,18 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from functools import partial
+from typing import NamedTuple, Protocol, TypeVar, cast
+
+T = TypeVar("T")
+
+
+def quickly(kind: type[T]) -> Callable[[tuple[object, ...]], T]:
+    """Makes a NamedTuple from the tuple of all its fields, in a third of the time that calling it takes.
+
+    For the three that are made for every token.
+    """
+    return cast(Callable[[tuple[object, ...]], T], partial(tuple.__new__, kind))
 
 
 class FinishReason(StrEnum):

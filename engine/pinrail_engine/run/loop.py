@@ -4,6 +4,7 @@ One lock guards the scheduler's state, and is held for everything but the waitin
 queued, or ended and its blocks freed, at once and by whichever thread asks; a result that comes later finds it gone.
 """
 
+import gc
 import logging
 import threading
 import time
@@ -235,6 +236,7 @@ class EngineLoop:
         self.metrics.started("allocate", laid_out - loaded)
         self.metrics.started("warmup", warm - laid_out)
         self.metrics.laid_out(state.kv.total)
+        _settle()
         with self._changed:
             self._state = state
             if self._phase is Phase.LOADING:
@@ -435,6 +437,14 @@ _NOTHING = Load(  # while loading
     step_time={},
     output_share=0.0,
 )
+
+
+def _settle() -> None:
+    """What was made until now stays: the garbage collector need not go through it again and again, nor at each of the
+    steps that make thousands of small objects which are gone right after."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 50, 100)
 
 
 def _phase_of(request: Request) -> str:
