@@ -51,6 +51,23 @@ class Load:
     output_share: float  # 0 to 1, of max_tokens that outputs are expected to take
 
 
+NOTHING = Load(  # while loading
+    running=0,
+    waiting=0,
+    waiting_deferred=0,
+    waiting_blocks=0,
+    queued_prompt_tokens=0,
+    live_blocks=0,
+    cached_blocks=0,
+    free_blocks=0,
+    evicted_blocks=0,
+    oldest_waiting=0.0,
+    last_step_age=0.0,
+    step_time={},
+    output_share=0.0,
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
     """What does not change while the engine lives."""

@@ -40,6 +40,11 @@ class StepTime:
     def is_known(self) -> bool:
         return self._seen >= _ENOUGH or any(self.coefficients)
 
+    @property
+    def by_term(self) -> dict[str, float]:
+        """Seconds per unit of each term."""
+        return dict(zip(TERMS, self.coefficients, strict=True))
+
     def predict(self, work: StepWork) -> float:
         """Seconds."""
         step, token, sampled, read, pair = self.coefficients

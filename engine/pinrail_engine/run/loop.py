@@ -21,9 +21,7 @@ from ..core import door
 from ..core.commit import NOT_FINITE, finish, last_event
 from ..core.plan import StepPlan
 from ..core.request import Finished, Request
-from ..core.scheduler import waits_to_share
 from ..core.state import State
-from ..core.step_time import TERMS
 from ..core.types import (
     STANDARD_TERMS,
     CacheEvents,
@@ -34,8 +32,9 @@ from ..core.types import (
     Terms,
     TokenEvent,
 )
-from ..metrics import Load, Metrics
+from ..metrics import NOTHING, Metrics
 from .backend import Backend
+from .gauges import load_of
 from .pulse import Pulse
 from .step import Flight, Landed, land, launch
 from .warm_up import warm_up_plans
@@ -113,7 +112,7 @@ class EngineLoop:
     @property
     def step_time(self) -> dict[str, float]:
         """Seconds per unit of what a step's time depends on, as learned so far."""
-        return {} if self._state is None else dict(zip(TERMS, self._state.step_time.coefficients, strict=True))
+        return {} if self._state is None else self._state.step_time.by_term
 
     def is_healthy(self) -> bool:
         """Takes no lock, so that it answers whatever the thread is doing."""
@@ -166,7 +165,7 @@ class EngineLoop:
 
     def metrics_page(self) -> bytes:
         with self._changed:
-            load = _NOTHING if self._state is None else self._load(self._state)
+            load = NOTHING if self._state is None else load_of(self._state, self._clock(), self.last_step_age)
         return self.metrics.page(load)
 
     def cache_events(self, after: int) -> CacheEvents:
@@ -399,44 +398,6 @@ class EngineLoop:
             self.metrics.rejected(why)
             error = f"it has waited {now - request.arrival:.1f} seconds, which is the most"
             self._dismiss(request, FinishReason.REJECTED, error, wait)
-
-    def _load(self, state: State) -> Load:
-        now = self._clock()
-        waiting = list(state.waiting)
-        return Load(
-            running=len(state.running),
-            waiting=len(waiting),
-            waiting_blocks=state.waiting_blocks,
-            waiting_deferred=sum(waits_to_share(state, r) for r in waiting[:_DEFERRED_LOOKED_AT]),
-            queued_prompt_tokens=state.waiting_tokens,
-            live_blocks=state.kv.live,
-            cached_blocks=state.kv.cached,
-            free_blocks=state.kv.free,
-            evicted_blocks=state.kv.evicted,
-            oldest_waiting=max((now - r.arrival for r in waiting), default=0.0),
-            last_step_age=self.last_step_age,
-            step_time=self.step_time,
-            output_share=state.output_share,
-        )
-
-
-_DEFERRED_LOOKED_AT = 256  # requests of the queue
-
-_NOTHING = Load(  # while loading
-    running=0,
-    waiting=0,
-    waiting_deferred=0,
-    waiting_blocks=0,
-    queued_prompt_tokens=0,
-    live_blocks=0,
-    cached_blocks=0,
-    free_blocks=0,
-    evicted_blocks=0,
-    oldest_waiting=0.0,
-    last_step_age=0.0,
-    step_time={},
-    output_share=0.0,
-)
 
 
 def _settle() -> None:

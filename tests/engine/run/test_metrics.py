@@ -16,7 +16,7 @@ from pinrail_engine.core.plan import Row, StepPlan
 from pinrail_engine.core.request import Finished, Request
 from pinrail_engine.core.step_time import TERMS
 from pinrail_engine.core.types import FinishReason, SamplingParams, Terms, TokenEvent
-from pinrail_engine.metrics import Identity, Load, Metrics
+from pinrail_engine.metrics import NOTHING, Identity, Load, Metrics
 
 OURS = ("engine", "model_name")
 
@@ -103,21 +103,7 @@ IDENTITY = Identity(
     block_size=16,
     max_num_seqs=4,
 )
-IDLE = Load(
-    running=0,
-    waiting=0,
-    waiting_deferred=0,
-    waiting_blocks=0,
-    queued_prompt_tokens=0,
-    live_blocks=0,
-    cached_blocks=0,
-    free_blocks=100,
-    evicted_blocks=0,
-    oldest_waiting=0.0,
-    last_step_age=0.0,
-    step_time=dict.fromkeys(TERMS, 0.0),
-    output_share=0.1,
-)
+IDLE = replace(NOTHING, free_blocks=100, step_time=dict.fromkeys(TERMS, 0.0), output_share=0.1)
 
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
