@@ -3,12 +3,12 @@
 1. Every text being continued gets its one token. Where a block is missing, whoever the policy serves last gives all of
    its own up and goes back to its place in the queue; its tokens are kept and computed again, so nothing is lost.
 2. What is left of the step is for prompts: of tokens, and, while texts are continued, of the time that a step should
-   take. The first in order gets half of it, or more where nobody else wants it; the others share the rest, shortest
-   first. So a long prompt always advances, and a short one does not wait for it.
+   take. The first in order gets half of it, and shorter ones share the other half, shortest first; what they leave is
+   the first one's, then the others'. So a long prompt always advances, and a short one does not wait for it.
 3. The queue is served in the policy's order. Whoever lacks blocks is passed by others only so often and so long, then
-   blocks are kept for it. A prompt longer than the rest of the step waits while `max_partial_prefills` are in part
-   computed; one that fits whole goes ahead, if it is among the first 64 of the queue. Who would compute what another
-   before it is just computing waits to share it.
+   blocks are kept for it. A prompt that would leave more than `max_partial_prefills` in part computed waits; one that
+   fits whole goes ahead, if it is among the first 64 of the queue. Who would compute what another before it is just
+   computing waits to share it.
 
 A request that was preempted three times runs again only with blocks for all that it may ever write, and is left alone
 from then on. So each is preempted three times at most, and somebody always advances: whoever needs no block, or the
