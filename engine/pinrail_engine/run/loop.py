@@ -263,11 +263,12 @@ class EngineLoop:
         flight = launch(state, self._backend, self._changed, self._clock, lambda plan: self._begun(state, plan))
         if flight is not None:
             self._flights.append(flight)
-        assert self._flights or not state.live, "somebody can always advance"
         if self._flights and (flight is None or len(self._flights) >= self._options.steps_in_flight):
             land(state, self._flights[0], self._changed, self._clock, lambda landed: self._publish(state, landed))
 
     def _begun(self, state: State, plan: StepPlan) -> None:
+        """Called with the lock held: a moment later somebody may have come whom the plan does not know."""
+        assert plan.rows or self._flights or not state.live, "somebody can always advance"
         self.metrics.preempted(len(plan.preempted))
         for begin in plan.begins:
             request = state.live[begin.request_id]

@@ -11,6 +11,8 @@ from fake_device import text
 from pinrail_contract.metrics import parse
 from pinrail_engine.core.types import FinishReason, Refused, SamplingParams, TokenEvent
 from pinrail_engine.errors import WeightsError
+from pinrail_engine.run import loop
+from pinrail_engine.run.step import launch
 
 MakeRig = Callable[..., Any]
 
@@ -161,6 +163,24 @@ def test_a_turn_whose_last_request_has_just_left_computes_nothing(rig: Any) -> N
     rig.turn()
     assert rig.backend.steps == steps
     assert rig.figure("pinrail_steps_total") == 0
+
+
+def test_whoever_comes_right_after_an_empty_plan_is_served_by_the_next(
+    rig: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last request leaves before the plan is made, and another comes before the turn is over."""
+    clients: list[Client] = []
+
+    def then_another_comes(*args: Any) -> Any:
+        flight = launch(*args)
+        clients.append(submit(rig, "b", [1, 2], output=1))
+        return flight
+
+    monkeypatch.setattr(loop, "launch", then_another_comes)
+    rig.turn()
+    monkeypatch.undo()
+    rig.turn()
+    assert clients[0].tokens == expected(rig, [1, 2], 1)
 
 
 def test_a_model_that_cannot_be_loaded_is_one_sentence_in_the_log(
