@@ -1,21 +1,21 @@
 """The network: token ids in, logits out. One function per stage; the weights are data.
 
 Knows nothing of requests, files or sampling. A batch is any mix of prefill chunks and single rows; where a row stands
-in its sequence is in `positions`, and what it may see is in `extents`.
+in its sequence is in `positions`, and what it may see is in `attention`. A layer is a handful of operations, each a
+kernel where there are some for the device.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pinrail_kernels.paged_attention import Extent, paged_attention
-from pinrail_kernels.rms_norm import rms_norm
-from pinrail_kernels.rope import rope, rope_tables
+from pinrail_kernels.linear import linear
+from pinrail_kernels.paged_attention import Plan, paged_attention
+from pinrail_kernels.rms_norm import add_rms_norm, rms_norm
+from pinrail_kernels.rope import rope_tables
+from pinrail_kernels.rope_store_kv import rope_store_kv
 from pinrail_kernels.silu_mul import silu_mul
-from pinrail_kernels.store_kv import store_kv
 
 from .arch import Arch
 
@@ -48,7 +48,7 @@ class Batch:
     positions: Tensor  # [n] int64, each in its own sequence
     slots: Tensor  # [n] int64, where in the cache each row's key and value go
     fresh: Tensor  # [f] int64, blocks that a text begins: zeroed first, so that no earlier text's numbers are in them
-    extents: Sequence[Extent]  # who sees what
+    attention: Plan  # who sees what
 
 
 def forward(arch: Arch, weights: Weights, batch: Batch, kv_cache: Tensor) -> Tensor:
@@ -60,16 +60,20 @@ def forward(arch: Arch, weights: Weights, batch: Batch, kv_cache: Tensor) -> Ten
     Returns:
         [n, hidden]: what `logits` is made of, for whichever rows are wanted.
     """
-    kv_cache.index_fill_(2, batch.fresh, 0.0)
+    if batch.fresh.shape[0]:
+        kv_cache.index_fill_(2, batch.fresh, 0.0)
     x = F.embedding(batch.token_ids, weights.embed)
-    cos_sin = rope_tables(batch.positions, arch.head_dim, arch.rope_theta, x.dtype)
-    for layer, cache in zip(weights.layers, kv_cache, strict=True):
-        x = x + _attention(arch, layer, rms_norm(x, layer.attention_norm, arch.eps), cos_sin, batch, cache)
-        x = x + F.linear(silu_mul(F.linear(rms_norm(x, layer.mlp_norm, arch.eps), layer.gate_up)), layer.down)
-    return x
+    turns = rope_tables(batch.positions, arch.head_dim, arch.rope_theta, x.dtype)
+    norms = [*(layer.attention_norm for layer in weights.layers[1:]), weights.norm]  # what follows each layer
+    normed = rms_norm(x, weights.layers[0].attention_norm, arch.eps)
+    for layer, cache, norm in zip(weights.layers, kv_cache, norms, strict=True):
+        attended = _attention(layer, normed, turns, batch, cache)
+        normed, x = add_rms_norm(attended, x, layer.mlp_norm, arch.eps)
+        normed, x = add_rms_norm(_mlp(layer, normed), x, norm, arch.eps)
+    return normed
 
 
-def logits(arch: Arch, weights: Weights, x: Tensor) -> Tensor:
+def logits(weights: Weights, x: Tensor) -> Tensor:
     """The logits of the token after each row.
 
     Args:
@@ -78,15 +82,15 @@ def logits(arch: Arch, weights: Weights, x: Tensor) -> Tensor:
     Returns:
         [s, vocab] float32.
     """
-    return F.linear(rms_norm(x, weights.norm, arch.eps), weights.head).float()
+    return linear(x, weights.head).float()
 
 
-def _attention(
-    arch: Arch, layer: Layer, x: Tensor, cos_sin: tuple[Tensor, Tensor], batch: Batch, cache: Tensor
-) -> Tensor:
+def _attention(layer: Layer, x: Tensor, turns: tuple[Tensor, Tensor], batch: Batch, cache: Tensor) -> Tensor:
     """Args: x: [n, hidden]; cache: [2, n_blocks, block_size, kv_heads, head_dim]. Returns: [n, hidden]."""
-    heads = F.linear(x, layer.qkv).view(x.shape[0], -1, arch.head_dim)
-    q, k, v = torch.split(heads, [arch.heads, arch.kv_heads, arch.kv_heads], dim=1)
-    q, k = rope(q, *cos_sin), rope(k, *cos_sin)
-    store_kv(k, v, cache[0], cache[1], batch.slots)
-    return F.linear(paged_attention(q, cache[0], cache[1], batch.extents).flatten(1), layer.o)
+    q = rope_store_kv(linear(x, layer.qkv), turns, batch.slots, cache[0], cache[1])
+    return linear(paged_attention(q, cache[0], cache[1], batch.attention).flatten(1), layer.o)
+
+
+def _mlp(layer: Layer, x: Tensor) -> Tensor:
+    """Args: x: [n, hidden]. Returns: the same."""
+    return linear(silu_mul(linear(x, layer.gate_up)), layer.down)

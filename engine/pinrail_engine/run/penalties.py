@@ -21,18 +21,7 @@ import torch
 from torch import Tensor
 
 from ..core.types import SamplingParams
-
-
-def is_adjusted(params: SamplingParams, n_output: int) -> bool:
-    """Whether `adjust` would change anything for a request that has `n_output` tokens of output."""
-    return bool(
-        params.allowed_token_ids
-        or (n_output < params.min_tokens and params.stop_token_ids)
-        or params.bad_words
-        or params.logit_bias
-        or params.repetition_penalty != 1
-        or (n_output > 0 and (params.frequency_penalty or params.presence_penalty))
-    )
+from .draw import is_adjusted as is_adjusted  # whether `adjust` would change anything
 
 
 def adjust(logits: Tensor, params: SamplingParams, tokens: Tensor, prompt_len: int) -> None:
@@ -84,7 +73,7 @@ def adjust_ref(logits: Tensor, params: SamplingParams, tokens: Sequence[int], pr
 
 def on_device(values: Sequence[object], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Numbers, nested as the tensor is, brought to the device without waiting for what it does."""
-    tensor = torch.tensor(values, dtype=dtype)
+    tensor = torch.tensor(values, dtype=dtype, device="cpu")
     return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
 
 

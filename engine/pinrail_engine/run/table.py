@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..core.plan import Begin, Row, StepPlan
 from ..core.types import SamplingParams
+from .penalties import on_device
 from .sample import Draw
 
 _NOBODY = SamplingParams(max_tokens=1)
@@ -38,7 +39,7 @@ class Table:
             self._begin(begin)
         writes = [(slot, at + i, block) for slot, at, blocks in plan.grown for i, block in enumerate(blocks)]
         if writes:
-            slots, places, blocks = torch.tensor(writes, device=self.device).unbind(1)
+            slots, places, blocks = on_device(writes, torch.int64, self.device).unbind(1)
             self.blocks[slots, places] = blocks
 
     def draw(self, row: Row) -> Draw:
@@ -47,11 +48,11 @@ class Table:
 
     def put(self, rows: Sequence[Row], tokens: Tensor) -> None:
         """Write down what was sampled after each row; a token that is none stands as 0, and is never read."""
-        slots, ends = torch.tensor([(row.slot, row.end) for row in rows], device=self.device).unbind(1)
+        slots, ends = on_device([(row.slot, row.end) for row in rows], torch.int64, self.device).unbind(1)
         self.tokens[slots, ends] = tokens.clamp(min=0).to(torch.int32)
 
     def _begin(self, begin: Begin) -> None:
-        known = torch.tensor(begin.tokens, dtype=torch.int32, device=self.device)
+        known = on_device(begin.tokens, torch.int32, self.device)
         self.tokens[begin.slot, : len(begin.tokens)] = known
         self.params[begin.slot] = begin.params
         self.prompt_lens[begin.slot] = begin.prompt_len

@@ -1,4 +1,7 @@
-"""The torch backend: the definition that others are compared with, on CPUs, and on GPUs until kernels come."""
+"""The torch backend: with Triton's kernels on a GPU; on a CPU with torch's operations, which define the others.
+
+A step is launched by one thread and waited for by another, so that the host plans the next while the device computes.
+"""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -13,21 +16,23 @@ from pinrail_contract.launch import Dtype
 from ..core.plan import StepPlan, StepResult
 from ..core.types import TokenLogprobs
 from ..model.arch import Arch
-from ..model.decoder import Weights, forward, logits
+from ..model.decoder import Batch, Weights, forward, logits
 from ..weights.load import load
-from . import memory
 from .backend import Wait
-from .batch import build_batch
+from .batch import build_batch, build_decodes
+from .cuda_device import CudaDevice
+from .cuda_graphs import DecodeGraphs
+from .device import Device, HostDevice
 from .device_queue import DeviceQueue
 from .logprobs import in_chunks, logprobs
-from .sample import sample
+from .penalties import on_device
+from .sample_kernels import choose_tokens
 from .table import Table
 from .warm_up import largest_plan
 
 log = logging.getLogger(__name__)
 
 _DTYPES = {Dtype.FLOAT32: torch.float32, Dtype.BFLOAT16: torch.bfloat16}
-ELEMENT_SIZES = {name: dtype.itemsize for name, dtype in _DTYPES.items()}  # bytes
 
 
 def has_accelerator() -> bool:
@@ -47,80 +52,101 @@ class TorchBackend:
     Args:
         files: Weight files, name -> open descriptor; read by `load`.
         check_untouched: Called when they are read; raises where they changed meanwhile.
+        device: Where to compute; by default a GPU if there is one.
     """
 
     def __init__(
-        self, files: Mapping[str, int], arch: Arch, options: TorchOptions, check_untouched: Callable[[], None]
+        self,
+        files: Mapping[str, int],
+        arch: Arch,
+        options: TorchOptions,
+        check_untouched: Callable[[], None],
+        device: Device | None = None,
     ) -> None:
         self._files, self._arch, self._options = files, arch, options
         self._check_untouched = check_untouched
         self._dtype = _DTYPES[options.dtype]
-        self._device = torch.device("cuda" if has_accelerator() else "cpu")
+        self._device = device or (CudaDevice() if has_accelerator() else HostDevice())
         self._queue = DeviceQueue()
         self._weights: Weights | None = None
         self._kv: Tensor | None = None  # [layers, 2, kv_blocks, block_size, kv_heads, head_dim]
         self._table: Table | None = None
+        self._graphs: DecodeGraphs | None = None
+
+    @property
+    def instructions(self) -> str:
+        if self._device.place.type == "cuda":
+            return torch.cuda.get_device_name(self._device.place)
+        return torch.backends.cpu.get_cpu_capability().lower()
 
     def load(self) -> None:
         self._queue.run(self._load)
-        log.info("weights loaded device=%s threads=%d", self._device, self._options.threads)
+        log.info("weights loaded device=%s threads=%d", self._device.place, self._options.threads)
 
     def measure(self, seqs: int, tokens: int) -> int:
         each = -(-tokens // seqs)
-        self.allocate(-(-(each + 1) // self._options.block_size), seqs, each + 1)
+        self._queue.run(lambda: self._allocate(-(-(each + 1) // self._options.block_size), seqs, each + 1))
         plan = largest_plan(seqs, tokens, self._options.block_size)
-        if self._device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats()
-            before = torch.cuda.memory_allocated()
-            self.launch(plan)()
-            peak = torch.cuda.max_memory_allocated() - before
-            free, _ = torch.cuda.mem_get_info()
-        else:
-            peak = memory.peak_of(self.launch(plan))
-            free = memory.free_bytes()
+        peak, free = self._queue.run(lambda: self._device.measure(lambda: self._step(plan)()))
         log.info("memory free_bytes=%d peak_activation_bytes=%d seqs=%d tokens=%d", free, peak, seqs, tokens)
         return max(0, free - peak)
 
     def allocate(self, kv_blocks: int, seqs: int, max_model_len: int) -> None:
         self._queue.run(lambda: self._allocate(kv_blocks, seqs, max_model_len))
+        self._queue.run(lambda: self._record(kv_blocks, seqs))
 
     def launch(self, plan: StepPlan) -> Wait:
-        return self._queue.launch(lambda: self._step(plan))
+        launched = self._queue.launch(lambda: self._step(plan))
+        return lambda: launched()()
 
     def free(self) -> None:
         self._queue.close()
-        self._weights = self._kv = self._table = None
+        self._weights = self._kv = self._table = self._graphs = None
 
     def _load(self) -> None:
         torch.set_num_threads(self._options.threads)
-        self._weights = load(self._files, self._arch, self._dtype, self._device)
+        self._device.begin()
+        self._weights = load(self._files, self._arch, self._dtype, self._device.place)
         self._check_untouched()
 
     def _allocate(self, kv_blocks: int, seqs: int, max_model_len: int) -> None:
-        arch, size = self._arch, self._options.block_size
-        shape = (arch.layers, 2, kv_blocks, size, arch.kv_heads, arch.head_dim)
-        self._kv = torch.empty(shape, dtype=self._dtype, device=self._device)  # what a text begins in is zeroed then
-        self._table = Table(seqs, max_model_len, size, self._device)
+        """With graphs, a block and a line of the table more than requests may have: see `cuda_graphs`."""
+        arch, size, more = self._arch, self._options.block_size, self._device.record is not None
+        shape = (arch.layers, 2, kv_blocks + more, size, arch.kv_heads, arch.head_dim)
+        place = self._device.place
+        self._kv = torch.empty(shape, dtype=self._dtype, device=place)  # what a text begins in is zeroed then
+        self._table = Table(seqs + more, max_model_len, size, place)
 
     @torch.inference_mode()
-    def _step(self, plan: StepPlan) -> StepResult:
-        assert self._weights is not None, "load comes first"
-        assert self._kv is not None, "allocate comes first"
-        assert self._table is not None, "allocate comes first"
-        self._table.apply(plan)
-        batch = build_batch(plan, self._table, self._dtype)
-        x = forward(self._arch, self._weights, batch, self._kv)
-        prompts = self._prompt_logprobs(plan, x, self._table)
-        if not plan.sampled:
-            return StepResult((), (), prompts)
+    def _record(self, kv_blocks: int, seqs: int) -> None:
+        if self._device.record is None:
+            return
+        self.table.blocks[seqs] = kv_blocks
+        self._graphs = DecodeGraphs(self._decode, nobody=seqs, most=seqs, place=self._device.place)
+        self._graphs.record(self._device.record)
+
+    @torch.inference_mode()
+    def _step(self, plan: StepPlan) -> Wait:
+        table = self.table
+        table.apply(plan)
+        scores, prompts = self._scores(plan)
+        draws = [table.draw(row) for row in plan.sampled]
+        tokens = choose_tokens(scores, draws)
+        if draws:
+            table.put(plan.sampled, tokens)
+        told = logprobs(scores, tokens, [draw.params.logprobs for draw in draws])
+        wait = self._device.copy_back(tokens)
+        return lambda: StepResult(wait(), told, prompts)
+
+    def _scores(self, plan: StepPlan) -> tuple[Tensor, dict[str, list[TokenLogprobs]]]:
+        """Logits [s, vocab] of the rows that are sampled, and the log-probabilities of prompts."""
+        if self._graphs is not None and all(row.length == 1 and row.samples for row in plan.rows):
+            return self._graphs.run([row.slot for row in plan.rows], [row.start for row in plan.rows]), {}
+        x = self._forward(build_batch(plan, self.table, self._dtype))
         ends = accumulate(row.length for row in plan.rows)
         lasts = [end - 1 for end, row in zip(ends, plan.rows, strict=True) if row.samples]
-        scores = logits(self._arch, self._weights, x[lasts])
-        draws = [self._table.draw(row) for row in plan.sampled]
-        tokens = sample(scores, draws)
-        self._table.put(plan.sampled, tokens)
-        told = logprobs(scores, tokens, [draw.params.logprobs for draw in draws])
-        return StepResult(tokens.tolist(), told, prompts)
+        wanted = x[on_device(lasts, torch.int64, self._device.place)]
+        return self._logits(wanted), self._prompt_logprobs(plan, x, self.table)
 
     def _prompt_logprobs(self, plan: StepPlan, x: Tensor, table: Table) -> dict[str, list[TokenLogprobs]]:
         """Of the tokens after each row's, where they are of the prompt and asked for."""
@@ -135,6 +161,22 @@ class TorchBackend:
             first += row.length
         return told
 
+    def _decode(self, lines: Tensor, positions: Tensor) -> Tensor:
+        return self._logits(self._forward(build_decodes(lines, positions, self.table)))
+
+    def _forward(self, batch: Batch) -> Tensor:
+        assert self._kv is not None, "allocate comes first"
+        return forward(self._arch, self.weights, batch, self._kv)
+
     def _logits(self, x: Tensor) -> Tensor:
+        return logits(self.weights, x)
+
+    @property
+    def weights(self) -> Weights:
         assert self._weights is not None, "load comes first"
-        return logits(self._arch, self._weights, x)
+        return self._weights
+
+    @property
+    def table(self) -> Table:
+        assert self._table is not None, "allocate comes first"
+        return self._table

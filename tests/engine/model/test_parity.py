@@ -74,11 +74,8 @@ class Ours:
         plan = StepPlan(1, rows, begins, grown)
         table = Table(len(texts), LENGTH + 1, BLOCK, torch.device("cpu"))
         table.apply(plan)
-        return logits(
-            self.arch,
-            self.weights,
-            forward(self.arch, self.weights, build_batch(plan, table, torch.float32), self.cache),
-        )
+        batch = build_batch(plan, table, torch.float32)
+        return logits(self.weights, forward(self.arch, self.weights, batch, self.cache))
 
     def in_chunks(self, tokens: list[int], size: int, table: tuple[int, ...]) -> Tensor:
         cuts = [*range(0, len(tokens), size), len(tokens)]

@@ -7,7 +7,7 @@ from pinrail_engine.core.plan import Begin, Grown, Row, StepPlan
 from pinrail_engine.core.types import SamplingParams
 from pinrail_engine.run.batch import build_batch
 from pinrail_engine.run.table import Table
-from pinrail_kernels.paged_attention import Decodes, Prefill
+from pinrail_kernels.paged_attention import Decodes, Prefill, TorchPlan
 
 CPU = torch.device("cpu")
 PARAMS = SamplingParams(max_tokens=1)
@@ -35,7 +35,8 @@ def test_rows_lie_end_to_end(table: Table) -> None:
     assert batch.positions.tolist() == [5, 0, 1, 2, 3, 4]
     assert batch.slots.tolist() == [2 * 4 + 1, 16, 17, 18, 3, 4]
     assert batch.fresh.tolist() == [4, 1]  # the decode goes on in a block that it holds
-    decodes, *chunks = batch.extents
+    assert isinstance(batch.attention, TorchPlan)
+    decodes, *chunks = batch.attention.extents
     assert isinstance(decodes, Decodes)
     assert decodes.tables.tolist() == [[9, 2]]
     assert [(c.rows, c.context, c.table.tolist()) for c in chunks if isinstance(c, Prefill)] == [
