@@ -1,13 +1,16 @@
 """`pinrail bench`: how fast a pinned model is served, by this machine or by any server.
 
-pinrail bench offline …    three fixed workloads on the engine alone, without HTTP
+pinrail bench cpu …        four fixed workloads on the engine alone, without HTTP; `offline` is another name of it
+pinrail bench http …       the same over HTTP, on a server that is started for it and on others beside it
 pinrail bench run …        a trace or a mix, on the engine alone or on servers that speak OpenAI's API
+pinrail bench accuracy …   what bfloat16 and quantised weights change in what the model says
 pinrail bench scheduler    what planning and committing a step costs the host, without a model
 """
 
 import argparse
+import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,13 +24,13 @@ from pinrail_contract.progress import ProgressBar
 from pinrail_contract.termination import ExitCode
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from .bench.alone import Rates
+    from .bench.fixed_options import FixedOptions
     from .bench.load import Load, Progress
     from .bench.options import Options
     from .bench.records import Record, Run
-    from .bench.workload import Workload
+    from .bench.spread import Column
+    from .bench.workload import Job, Workload
     from .run.loop import EngineLoop
 
 _REMOTE_VOCAB = 10_000  # token ids of prompts for a server, which does not tell how many it knows, are below it
@@ -38,32 +41,63 @@ _Play = Callable[["Load", str, "Rates | None", "Progress"], "list[Record]"]
 
 def _run(argv: list[str]) -> int:
     logging.basicConfig(level=logging.WARNING)
-    parser = argparse.ArgumentParser(
-        prog="pinrail bench", usage="pinrail bench {offline,run,scheduler} …", add_help=False
-    )
-    parser.add_argument("mode", choices=["offline", "run", "scheduler"])
-    if argv[:1] == ["run"]:
-        return _run_workload(argv[1:])
-    if argv[:1] == ["scheduler"]:
-        return _scheduler(argv[1:])
     if argv[:1] in (["-h"], ["--help"]):
         print(__doc__)
         return ExitCode.OK
-    parser.parse_args(argv[:1])
-    return _offline(argv[1:])
+    usage = f"pinrail bench {{{','.join(_MODES)}}} …"
+    parser = argparse.ArgumentParser(prog="pinrail bench", usage=usage, add_help=False)
+    parser.add_argument("mode", choices=list(_MODES))
+    mode = parser.parse_args(argv[:1]).mode
+    return _MODES[mode](argv[1:])
 
 
-def _offline(argv: list[str]) -> int:
-    from .bench.offline import measure, workloads
+def _cpu(argv: list[str]) -> int:
+    from .bench.fixed_options import EPILOG, FixedOptions, add_fixed_flags
 
-    parser = argparse.ArgumentParser(prog="pinrail bench offline", epilog=_EPILOG, allow_abbrev=False)
-    parser.add_argument("--json", action="store_true", help="one JSON object per workload instead of a table")
+    parser = argparse.ArgumentParser(prog="pinrail bench cpu", epilog=EPILOG, allow_abbrev=False)
+    add_fixed_flags(parser)
     args, rest = parser.parse_known_args(argv)
-    with _engine(_spec(parser, rest)) as (engine, vocab_size):
-        for name, jobs in workloads().items():
-            result = measure(engine, name, jobs, vocab_size)
-            print(result.to_json() if args.json else result, flush=True)
+    options, spec = FixedOptions.of(args), _spec(parser, rest)
+    with _engine(spec) as (engine, vocab_size):
+        column = _alone(engine, spec, vocab_size, options)
+    if args.json:
+        print(json.dumps({"runs": options.runs, **column.to_json()}, ensure_ascii=False))
+    else:
+        from .bench.fixed_table import render
+
+        print(render([column], options.runs))
     return ExitCode.OK
+
+
+def _alone(engine: "EngineLoop", spec: LaunchSpec, vocab_size: int, options: "FixedOptions") -> "Column":
+    from .bench.about import engine_of
+    from .bench.drive import drive
+    from .bench.load import Load
+    from .bench.options import RequestBar
+    from .bench.spread import Column
+    from .bench.turns import SECONDS, measure, plays
+    from .run import threads
+
+    def play(jobs: "Sequence[Job]", name: str) -> "list[Record]":
+        return drive(engine, Load(jobs=jobs, vocab_size=vocab_size, seed=0, timeout=SECONDS), name)
+
+    progress = RequestBar("measuring", plays(1, options.workloads, options.runs), "steps")
+    with progress.bar:
+        told = measure({"pinrail": play}, options.workloads, options.runs, progress)
+    about = engine_of(engine.metrics_page().decode(), spec, threads.allowed())
+    return Column("pinrail", about, told["pinrail"])
+
+
+def _over_http(argv: list[str]) -> int:
+    from .bench.http_command import run
+
+    return run(argv, _REMOTE_VOCAB)
+
+
+def _accuracy(argv: list[str]) -> int:
+    from .bench.accuracy_command import run
+
+    return run(argv)
 
 
 def _scheduler(argv: list[str]) -> int:
@@ -76,9 +110,6 @@ def _scheduler(argv: list[str]) -> int:
         cost = measure(rows)
         print(cost.to_json() if args.json else cost, flush=True)
     return ExitCode.OK
-
-
-_EPILOG = "Other flags are those of `pinrail serve`."
 
 
 def _run_workload(argv: list[str]) -> int:
@@ -101,9 +132,10 @@ def _run_workload(argv: list[str]) -> int:
 
 
 def _run_parser() -> argparse.ArgumentParser:
+    from .bench.fixed_options import EPILOG
     from .bench.options import add_flags, integer, number
 
-    parser = argparse.ArgumentParser(prog="pinrail bench run", epilog=_EPILOG, allow_abbrev=False)
+    parser = argparse.ArgumentParser(prog="pinrail bench run", epilog=EPILOG, allow_abbrev=False)
     add_flags(parser)
     url = "a server that speaks OpenAI's API, such as http://127.0.0.1:8000; several are measured in turn"
     parser.add_argument("--url", action="append", help=url)
@@ -128,7 +160,8 @@ class _How:
 
 def _on_servers(urls: Sequence[str], model: str, options: "Options", how: _How) -> "tuple[Workload, list[Run]]":
     """The workload is cut to what the least of the servers takes, so that all do the same."""
-    http = _http()
+    from .bench import http
+
     names = [url.rstrip("/").removesuffix("/v1") for url in urls]
     servers = {url: http.served(url) for url in names}
     workload = options.workload(min((s.max_len for s in servers.values() if s.max_len), default=0))
@@ -138,17 +171,6 @@ def _on_servers(urls: Sequence[str], model: str, options: "Options", how: _How) 
         return lambda load, _, rates, progress: http.play(url, name, load, rates=rates, progress=progress)
 
     return workload, [_measured(player(url, model or s.model), load, how, url) for url, s in servers.items()]
-
-
-def _http() -> "ModuleType":
-    """Raises BenchError where its client is not installed."""
-    try:
-        from .bench import http
-    except ModuleNotFoundError as e:
-        from .bench.errors import BenchError
-
-        raise BenchError(f"--url needs {e.name}, which is not installed here: pip install 'pinrail[bench]'") from e
-    return http
 
 
 def _in_process(
@@ -224,5 +246,14 @@ def _engine(spec: LaunchSpec) -> "Iterator[tuple[EngineLoop, int]]":
     finally:
         engine.stop()
 
+
+_MODES: Mapping[str, Callable[[list[str]], int]] = {
+    "cpu": _cpu,
+    "http": _over_http,
+    "run": _run_workload,
+    "accuracy": _accuracy,
+    "scheduler": _scheduler,
+    "offline": _cpu,
+}
 
 command = Command("measure how fast a pinned model, or any server, answers", _run)

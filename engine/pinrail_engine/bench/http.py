@@ -13,15 +13,15 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
 
-import httpx
-
 from .alone import Rates
 from .errors import BenchError
 from .load import Load, Progress, silent
 from .records import Ending, Record
+from .stream import Answer, BrokenAnswer, ask
+from .workload import Job
 
 _BUSY = (429, 503)
-_CONNECT_SECONDS = 10.0
+_ANSWER_SECONDS = 10.0  # of a short question
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +32,26 @@ class Served:
     max_len: int  # tokens that prompt and output may have together; 0: not told
 
 
-def served(url: str, transport: httpx.BaseTransport | None = None) -> Served:
+def served(url: str) -> Served:
     """The first model that a server has. Raises BenchError."""
     try:
-        with httpx.Client(transport=transport, timeout=_CONNECT_SECONDS) as client:
-            response = client.get(f"{url}/v1/models").raise_for_status()
-            entry = response.json()["data"][0]
-            return Served(str(entry["id"]), int(entry.get("max_model_len") or 0))
-    except (httpx.HTTPError, httpx.InvalidURL) as e:
+        entry = json.loads(asyncio.run(_models(url)))["data"][0]
+        return Served(str(entry["id"]), int(entry.get("max_model_len") or 0))
+    except (OSError, EOFError, BrokenAnswer) as e:
         raise BenchError(f"{url}: does not answer: {str(e) or type(e).__name__}") from e
     except (ValueError, LookupError, TypeError, AttributeError) as e:
         raise BenchError(f"{url}/v1/models: answers what no OpenAI server would ({type(e).__name__}: {e})") from e
+
+
+async def _models(url: str) -> bytes:
+    try:
+        async with asyncio.timeout(_ANSWER_SECONDS), ask(f"{url}/v1/models") as answer:
+            body = await answer.read()
+    except ValueError as e:
+        raise BenchError(str(e)) from e
+    if answer.status != 200:
+        raise BrokenAnswer(f"{answer.status}: {_message(body)}")
+    return body
 
 
 def play(
@@ -79,17 +88,11 @@ class _Server:
 
 async def _play(server: _Server, load: Load, records: list[Record], progress: Progress) -> None:
     room = asyncio.Semaphore(load.concurrency or len(records) or 1)
-    timeout = httpx.Timeout(None, connect=_CONNECT_SECONDS)
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
     try:
-        async with (
-            httpx.AsyncClient(timeout=timeout, limits=limits) as client,
-            asyncio.timeout(load.timeout),
-            asyncio.TaskGroup() as requests,
-        ):
+        async with asyncio.timeout(load.timeout), asyncio.TaskGroup() as requests:
             for i in range(len(records)):
                 await _until_due(server, load, records[i], room)
-                requests.create_task(_request(client, server, load, i, records[i], room, progress))
+                requests.create_task(_request(server, load, i, records[i], room, progress))
     except TimeoutError:
         pass  # the records say whom it cut off
 
@@ -103,28 +106,12 @@ async def _until_due(server: _Server, load: Load, record: Record, room: asyncio.
 
 
 async def _request(
-    client: httpx.AsyncClient,
-    server: _Server,
-    load: Load,
-    i: int,
-    record: Record,
-    room: asyncio.Semaphore,
-    progress: Progress,
+    server: _Server, load: Load, i: int, record: Record, room: asyncio.Semaphore, progress: Progress
 ) -> None:
-    job = load.jobs[i]
-    body = {
-        "model": server.model,
-        "prompt": job.prompt_tokens(load.vocab_size, load.seed),
-        "max_tokens": job.output_len,
-        "temperature": 0,
-        "ignore_eos": True,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }
     try:
-        async with client.stream("POST", server.endpoint, json=body) as response:
-            await _read(response, server, record)
-    except httpx.HTTPError as e:
+        async with ask(server.endpoint, _body(server.model, load, load.jobs[i])) as answer:
+            await _read(answer, server, record)
+    except (OSError, EOFError, BrokenAnswer) as e:
         record.end(server.now(), Ending.FAILED, f"{type(e).__name__}: {e}".rstrip(": "))
     except asyncio.CancelledError:
         record.end(server.now(), Ending.CUT)
@@ -134,32 +121,45 @@ async def _request(
         progress(1)
 
 
-async def _read(response: httpx.Response, server: _Server, record: Record) -> None:
-    if response.status_code != 200:
-        said = _message(await response.aread())
-        ending = Ending.REFUSED if response.status_code in _BUSY else Ending.FAILED
-        record.end(server.now(), ending, f"{response.status_code}: {said}")
+def _body(model: str, load: Load, job: Job) -> bytes:
+    asked = {
+        "model": model,
+        "prompt": job.prompt_tokens(load.vocab_size, load.seed),
+        "max_tokens": job.output_len,
+        "temperature": 0,
+        "ignore_eos": True,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    return json.dumps(asked).encode()
+
+
+async def _read(answer: Answer, server: _Server, record: Record) -> None:
+    if answer.status != 200:
+        said = _message(await answer.read())
+        ending = Ending.REFUSED if answer.status in _BUSY else Ending.FAILED
+        record.end(server.now(), ending, f"{answer.status}: {said}")
         return
-    answer = _Answer(record)
+    stream = _Stream(record)
     try:
-        async for chunk in _chunks(response):
-            answer.take(chunk, server.now())
+        async for chunk in _chunks(answer):
+            stream.take(chunk, server.now())
     except (ValueError, LookupError, TypeError, AttributeError) as e:
         record.end(server.now(), Ending.FAILED, f"answers what no OpenAI server would ({type(e).__name__}: {e})")
         return
-    answer.close(server.now())
+    stream.close(server.now())
 
 
-async def _chunks(response: httpx.Response) -> AsyncIterator[dict[str, Any]]:
-    async for line in response.aiter_lines():
-        if line.startswith("data:"):
+async def _chunks(answer: Answer) -> AsyncIterator[dict[str, Any]]:
+    async for line in answer.lines():
+        if line.startswith(b"data:"):
             data = line[5:].strip()
-            if data == "[DONE]":
+            if data == b"[DONE]":
                 return
             yield json.loads(data)
 
 
-class _Answer:
+class _Stream:
     """The chunks of one stream, as they come."""
 
     def __init__(self, record: Record) -> None:

@@ -147,10 +147,10 @@ class Options:
 
 
 class RequestBar:
-    """A progress bar that counts requests."""
+    """A progress bar that counts requests, or something else."""
 
-    def __init__(self, label: str, requests: int) -> None:
-        self.bar = ProgressBar(label, requests * _PROGRESS_UNIT, "requests")
+    def __init__(self, label: str, requests: int, unit: str = "requests") -> None:
+        self.bar = ProgressBar(label, requests * _PROGRESS_UNIT, unit)
 
     def __call__(self, n: int) -> None:
         self.bar(n * _PROGRESS_UNIT)

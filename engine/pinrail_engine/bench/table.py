@@ -19,22 +19,29 @@ _Row = tuple[str, list[float | None], Show]  # label, a value per run
 
 def render(runs: Sequence[Figures], slo: Slo | None = None) -> str:
     """Args: runs: at least one; the first is what the others are compared with."""
-    table = Table(box=None, pad_edge=False, header_style="", padding=(0, 2, 0, 0))
-    table.add_column("", justify="left", no_wrap=True)
-    for i, run in enumerate(runs):
-        table.add_column(run.name, justify="right", no_wrap=True)
-        if i:
-            table.add_column("", justify="right", no_wrap=True)
+    table = grid([name for i, run in enumerate(runs) for name in ((run.name, "") if i else (run.name,))])
     for section in _sections(runs, slo):
         rows = [row for row in section if any(value is not None for value in row[1])]
         for row in rows:
             table.add_row(*_cells(row))
         if rows:
             table.add_row()
+    return "\n".join([*lines_of(table), *_errors(runs)])
+
+
+def grid(names: Sequence[str]) -> Table:
+    """A column of labels, and one for each name; to be filled, and shown with `lines_of`."""
+    table = Table(box=None, pad_edge=False, header_style="", padding=(0, 2, 0, 0))
+    table.add_column("", justify="left", no_wrap=True)
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+def lines_of(table: Table) -> list[str]:
     out = StringIO()
     Console(file=out, width=_WIDTH, color_system=None).print(table)
-    lines = [line.rstrip() for line in out.getvalue().rstrip().splitlines()]
-    return "\n".join([*lines, *_errors(runs)])
+    return [line.rstrip() for line in out.getvalue().rstrip().splitlines()]
 
 
 def _cells(row: _Row) -> Iterator[str]:

@@ -23,6 +23,9 @@ class FakeEngine:
     max_model_len = 150
     step_time = dict.fromkeys(TERMS, 0.5)
 
+    def metrics_page(self) -> bytes:
+        return b'pinrail_model_manifest_info{engine_version="9"} 1\nvllm:cache_config_info{num_gpu_blocks="77"} 1\n'
+
     def submit(self, request_id: str, prompt: list[int], params: SamplingParams, sink: Sink) -> None:
         assert len(prompt) + params.max_tokens <= self.max_model_len
         assert max(prompt) < 50
@@ -79,7 +82,8 @@ def test_servers_stand_side_by_side_and_get_the_same(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     servers = FakeServers()
-    monkeypatch.setattr(bench_command, "_http", lambda: servers)
+    monkeypatch.setattr(http, "served", servers.served)
+    monkeypatch.setattr(http, "play", servers.play)
     command.run(["run", "--mix=uniform", "--limit=5", "--url=http://a:1/v1", "--url=http://b:2/"])
     first, _, header, *_ = capsys.readouterr().out.splitlines()
     assert "cut to fit" in first, "to the lesser window of both"
@@ -88,16 +92,29 @@ def test_servers_stand_side_by_side_and_get_the_same(
     assert servers.asked == [*sent[0], *sent[1]], "each is warmed up first"
 
 
-@pytest.mark.usefixtures("engine")
-def test_offline(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def roomy(engine: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FakeEngine, "max_model_len", 2000)
-    assert command.run(["offline", "--json", *SERVE]) == 0
-    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [(r["workload"], r["prompt_tokens"], r["output_tokens"]) for r in told[:2]] == [
-        ("single", 32, 128),
-        ("prefill", 1024, 1),
-    ]
-    assert [r["workload"] for r in told] == ["single", "prefill", "batch"]
+
+
+@pytest.mark.usefixtures("roomy")
+@pytest.mark.parametrize("name", ["cpu", "offline"])
+def test_the_fixed_workloads_on_the_engine(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.run([name, "--json", "--runs=2", *SERVE]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["runs"] == 2
+    assert (told["engine"]["version"], told["engine"]["kv_blocks"]) == ("9", "77")
+    assert list(told["figures"]) == ["single", "prefill", "batch", "prefix"]
+    assert told["figures"]["prefix"]["seconds"].keys() == {"median", "min", "max"}
+
+
+@pytest.mark.usefixtures("roomy")
+def test_workloads_can_be_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.run(["cpu", "--runs=1", "--workload=prefix", "--workload=single", *SERVE]) == 0
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first.startswith("pinrail: version 9, backend auto, ")
+    titles = [line.split()[0] for line in lines if line[:1].isalpha()]
+    assert titles == ["single", "prefix"]
 
 
 @pytest.mark.parametrize(
@@ -133,8 +150,7 @@ def test_flags_that_cannot_be(argv: list[str], said: str, capsys: pytest.Capture
     assert said in capsys.readouterr().err
 
 
-def test_help_names_both_modes(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("mode", ["cpu", "http", "run", "scheduler"])
+def test_help_names_every_mode(mode: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert command.run(["--help"]) == 0
-    out = capsys.readouterr().out
-    assert "pinrail bench offline" in out
-    assert "pinrail bench run" in out
+    assert f"pinrail bench {mode}" in capsys.readouterr().out

@@ -1,6 +1,5 @@
 """The driver of an engine in this process: pacing, endings, and that nothing waits for ever."""
 
-import json
 import threading
 from collections.abc import Callable, Sequence
 
@@ -8,7 +7,6 @@ import pytest
 
 from pinrail_engine.bench.drive import drive
 from pinrail_engine.bench.load import Load
-from pinrail_engine.bench.offline import Result, measure, result_of, workloads
 from pinrail_engine.bench.records import Ending, Record
 from pinrail_engine.bench.workload import Job, Piece
 from pinrail_engine.core.types import FinishReason, Refused, SamplingParams, Sink, TokenEvent
@@ -135,35 +133,3 @@ def test_warm_up_leaves_no_prefix_that_the_run_would_find() -> None:
     assert (len(warm.jobs), warm.concurrency, warm.jobs[0].output_len) == (2, 1, 16)
     assert warm.jobs[0].prompt_len == whole.jobs[0].prompt_len
     assert warm.jobs[0].prompt_tokens(100, 0) != whole.jobs[0].prompt_tokens(100, 0)
-
-
-def test_the_offline_workloads_are_the_ones_that_figures_are_known_of() -> None:
-    lengths = {name: [(j.prompt_len, j.output_len) for j in jobs] for name, jobs in workloads().items()}
-    assert lengths["single"] == [(32, 128)]
-    assert lengths["prefill"] == [(1024, 1)]
-    assert lengths["batch"][:3] == [(162, 85), (74, 65), (194, 94)]
-    assert len(lengths["batch"]) == 32
-    keys = [piece.key for jobs in workloads().values() for j in jobs for piece in j.prompt]
-    assert len(set(keys)) == len(keys)
-
-
-def test_offline_counts_prompts_of_prefill_and_outputs_otherwise() -> None:
-    record = Record(1000, 0.0)
-    record.token(2.0, 1)
-    record.token(4.0, 99)
-    record.end(4.0, Ending.FINISHED)
-    assert result_of("single", [record]) == Result("single", 4.0, 1000, 100, 25.0, 2.0)
-    assert result_of("prefill", [record]) == Result("prefill", 4.0, 1000, 100, 250.0, 2.0)
-
-
-def test_offline_measures_all_of_a_workload() -> None:
-    result = measure(FakeEngine(), "single", workloads()["single"], 100)  # type: ignore[arg-type]
-    assert (result.prompt_tokens, result.output_tokens) == (32, 128)
-    keys = ["workload", "seconds", "prompt_tokens", "output_tokens", "tokens_per_second", "first_token_seconds"]
-    assert list(json.loads(result.to_json())) == keys
-    assert str(result).endswith("(32 in, 128 out)")
-
-
-def test_offline_does_not_go_on_after_a_failure() -> None:
-    with pytest.raises(Exception, match="workload single: a request was failed: no memory"):
-        measure(FakeEngine(break_down), "single", workloads()["single"], 100)  # type: ignore[arg-type]

@@ -1,18 +1,10 @@
 """The HTTP driver against a real server on 127.0.0.1: streams, refusals, failures, and the end of the time."""
 
-import asyncio
-import json
-import socket
-import threading
-from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
 import pytest
-import uvicorn
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.routing import Route
+from fake_server import WAIT, Handler, Server, complete, end, stream, text, usage
+from starlette.responses import JSONResponse, Response
 
 from pinrail_engine.bench.errors import BenchError
 from pinrail_engine.bench.http import Served, play, served
@@ -20,83 +12,13 @@ from pinrail_engine.bench.load import Load
 from pinrail_engine.bench.records import Ending, Record
 from pinrail_engine.bench.workload import Job, Piece
 
-WAIT = 10.0  # seconds; a test that takes longer hangs
-
-_Handler = Callable[[dict[str, Any]], Response]
-
-
-class Server:
-    """Answers completions as the running test says."""
-
-    def __init__(self) -> None:
-        self.handler: _Handler
-        self.bodies: list[dict[str, Any]] = []
-        self.models: Any = {}
-        self.app = Starlette(
-            routes=[Route("/v1/completions", self._complete, methods=["POST"]), Route("/v1/models", self._list)]
-        )
-
-    async def _complete(self, request: Request) -> Response:
-        body = await request.json()
-        self.bodies.append(body)
-        return self.handler(body)
-
-    async def _list(self, _: Request) -> Response:
-        return JSONResponse(self.models)
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[tuple[Server, str]]:
-    made = Server()
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = uvicorn.Server(uvicorn.Config(made.app, log_level="error", lifespan="off"))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-        thread.start()
-        yield made, f"http://127.0.0.1:{listener.getsockname()[1]}"
-        server.should_exit = True
-        thread.join(WAIT)
-        assert not thread.is_alive()
-
-
-@pytest.fixture
-def server(running: tuple[Server, str]) -> tuple[Server, str]:
-    running[0].bodies.clear()
-    return running
-
-
-def text(piece: str) -> dict[str, Any]:
-    return {"choices": [{"index": 0, "text": piece, "finish_reason": None}]}
-
-
-def end(reason: str = "length") -> dict[str, Any]:
-    return {"choices": [{"index": 0, "text": "", "finish_reason": reason}]}
-
-
-def usage(tokens: int, cached: int | None = None) -> dict[str, Any]:
-    details = {} if cached is None else {"prompt_tokens_details": {"cached_tokens": cached}}
-    return {"choices": [], "usage": {"prompt_tokens": 8, "completion_tokens": tokens, **details}}
-
-
-def stream(*chunks: dict[str, Any] | str, pause: float = 0.0) -> Response:
-    async def body() -> AsyncIterator[str]:
-        for chunk in chunks:
-            yield f"data: {chunk if isinstance(chunk, str) else json.dumps(chunk)}\n\n"
-            await asyncio.sleep(pause)
-
-    return StreamingResponse(body(), media_type="text/event-stream")
-
-
-def complete(body: dict[str, Any]) -> Response:
-    tokens = body["max_tokens"]
-    return stream(*[text("a")] * tokens, end(), usage(tokens, cached=4), "[DONE]")
-
 
 def load(*arrivals: float, output: int = 3, concurrency: int = 0, timeout: float = WAIT) -> Load:
     jobs = [Job(at, (Piece(i, 8),), Piece(-1 - i, output)) for i, at in enumerate(arrivals)]
     return Load(jobs=jobs, vocab_size=100, seed=0, timeout=timeout, concurrency=concurrency)
 
 
-def ask(server: tuple[Server, str], handler: _Handler, load: Load) -> list[Record]:
+def ask(server: tuple[Server, str], handler: Handler, load: Load) -> list[Record]:
     server[0].handler = handler
     return play(server[1], "m", load)
 
@@ -184,7 +106,7 @@ def test_a_server_without_usage_is_counted_by_chunks(server: tuple[Server, str])
         ),
     ],
 )
-def test_what_goes_wrong_is_recorded(server: tuple[Server, str], answer: _Handler, ending: Ending, said: str) -> None:
+def test_what_goes_wrong_is_recorded(server: tuple[Server, str], answer: Handler, ending: Ending, said: str) -> None:
     records = ask(server, answer, load(0, 0))
     assert [r.ending for r in records] == [ending] * 2
     assert all(r.error.startswith(said) for r in records), records[0].error
@@ -193,7 +115,7 @@ def test_what_goes_wrong_is_recorded(server: tuple[Server, str], answer: _Handle
 def test_a_server_that_does_not_answer_fails_every_request(free_port: Callable[[], int]) -> None:
     records = play(f"http://127.0.0.1:{free_port()}", "m", load(0, 0))
     assert [r.ending for r in records] == [Ending.FAILED] * 2
-    assert "ConnectError" in records[0].error
+    assert records[0].error.startswith("ConnectionRefusedError: ")
 
 
 def test_when_the_time_is_over_requests_are_cut_off(server: tuple[Server, str]) -> None:
@@ -235,6 +157,17 @@ def test_a_server_of_another_kind(server: tuple[Server, str], models: object) ->
     server[0].models = models
     with pytest.raises(BenchError, match="answers what no OpenAI server would"):
         served(server[1])
+
+
+def test_a_list_of_models_that_is_refused(server: tuple[Server, str]) -> None:
+    with pytest.raises(BenchError, match="does not answer: 404: Not Found"):
+        served(server[1] + "/elsewhere")
+
+
+@pytest.mark.parametrize("url", ["localhost:8000", "ftp://localhost", "http://", "http://a:b"])
+def test_no_url(url: str) -> None:
+    with pytest.raises(BenchError):
+        served(url)
 
 
 def test_no_server(free_port: Callable[[], int]) -> None:
