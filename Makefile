@@ -12,6 +12,7 @@ PYTHON ?= python3
 UV := $(PINRAIL_CACHE)/uv/$(shell sha256sum requirements/uv.txt | cut -c1-12)/bin/uv
 BIN := .venv/bin
 LOCKS := requirements/dev.txt requirements/build.txt
+NATIVE := kernels/pinrail_kernels/_native.so
 CLUSTER := $(PYTHON) e2e/cluster/cluster.py
 EXAMPLE := crds/examples/smollm2.yaml
 PORT ?= 8000
@@ -23,7 +24,7 @@ help: ## this list
 # ---- the two commands of the README
 
 .PHONY: demo
-demo: .venv/.ready model ## serve the pinned model here and ask it something (first time 2-4 min, then seconds)
+demo: .venv/.ready $(NATIVE) model ## serve the pinned model here and ask it something (first time 2-4 min, then seconds)
 	@$(BIN)/pinrail up $(EXAMPLE) --port $(PORT) --ask "What is the capital of France?"
 
 .PHONY: test
@@ -35,7 +36,7 @@ test: lint test-unit test-api e2e ## all three layers, real cluster included (co
 test-fast: lint test-unit ## lint, types, layers, unit and property tests
 
 .PHONY: test-unit
-test-unit: .venv/.ready model
+test-unit: .venv/.ready $(NATIVE) model
 	PINRAIL_REQUIRE_MODEL=1 $(BIN)/python -m pytest -m "not apiserver" tests
 
 .PHONY: test-api
@@ -61,6 +62,18 @@ lint: .venv/.ready ## format, lint, types, layers
 	@$(UV) pip sync --quiet --python $(BIN)/python --require-hashes $(LOCKS)
 	@$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $@
+
+.PHONY: native
+native: $(NATIVE) ## the C++ kernels, built when a source has changed (about 20 s); none without a compiler
+
+# Taken away first: whoever runs with the old library keeps it. Where none is made, cmake says why, each time.
+$(NATIVE): $(wildcard kernels/native/*) | .venv/.ready
+	@echo "building the C++ kernels (about 20 s)"
+	@$(BIN)/cmake -G Ninja -S kernels/native -B build/native -D CMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja >/dev/null
+	@$(BIN)/cmake --build build/native -- --quiet
+	@rm -f $@
+	@$(BIN)/cmake --install build/native --prefix kernels >/dev/null
+	@touch --no-create $@
 
 $(UV): requirements/uv.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Pinrail needs Python 3.11 or newer: make PYTHON=python3.x")'
@@ -103,15 +116,16 @@ chart-crds: ## copy crds/ into the chart
 COMPILE := $(UV) pip compile --quiet --generate-hashes --no-header --no-annotate --no-emit-index-url --python-version 3.11
 
 .PHONY: lock
-lock: $(UV) ## resolve all dependencies anew
-	$(COMPILE) --upgrade pyproject.toml --extra operator --extra cpu --extra tools --extra bench --extra dev -o requirements/dev.txt
+lock: $(UV) ## lock what pyproject.toml asks for; UPGRADE=--upgrade takes the newest of everything
+	$(COMPILE) $(UPGRADE) pyproject.toml --extra operator --extra cpu --extra tools --extra bench --extra dev -o requirements/dev.txt
 	$(COMPILE) pyproject.toml --extra cpu -c requirements/dev.txt -o requirements/engine-cpu.txt
+	$(COMPILE) pyproject.toml --extra gpu -c requirements/dev.txt -o requirements/engine-gpu.txt
 	$(COMPILE) pyproject.toml --extra operator -c requirements/dev.txt -o requirements/operator.txt
-	echo hatchling | $(COMPILE) - -c requirements/dev.txt -o requirements/build.txt
+	printf '%s\n' scikit-build-core cmake ninja | $(COMPILE) $(UPGRADE) - -c requirements/dev.txt -o requirements/build.txt
 
 .PHONY: bench
-bench: .venv/.ready model ## the engine's speed on this machine
-	$(BIN)/pinrail bench offline --manifest $(EXAMPLE) --model-dir $(PINRAIL_CACHE)/volumes/models/smollm2-135m-instruct
+bench: .venv/.ready $(NATIVE) model ## the engine's speed on this machine
+	$(BIN)/pinrail bench cpu --manifest $(EXAMPLE) --model-dir $(PINRAIL_CACHE)/volumes/models/smollm2-135m-instruct
 
 .PHONY: laws
 laws: .venv/.ready ## the scheduler's laws over five million random steps (about half an hour)
