@@ -17,7 +17,12 @@ GGUF = cache() / "gguf" / "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Tests marked `model` are skipped where it is missing, and fail where PINRAIL_REQUIRE_MODEL is 1."""
+    """Tests marked `model` are skipped where it is missing, and fail where PINRAIL_REQUIRE_MODEL is 1.
+
+    Tests marked `native` are skipped where PINRAIL_ISA is none, which says that the CPU kernels are not wanted.
+    """
+    if item.get_closest_marker("native") and os.environ.get("PINRAIL_ISA") == "none":
+        pytest.skip("PINRAIL_ISA=none: the CPU kernels are not wanted")
     missing = [path.name for path in (FOLDER, GGUF) if not path.exists()]
     if item.get_closest_marker("model") and missing:
         said = f"{' and '.join(missing)} not found: run `make model`"

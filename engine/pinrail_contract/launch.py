@@ -24,6 +24,22 @@ class Dtype(StrEnum):
     BFLOAT16 = "bfloat16"
 
 
+class BackendName(StrEnum):
+    """What computes."""
+
+    AUTO = "auto"  # torch where it finds an accelerator, else the native kernels where they can, else torch
+    NATIVE = "native"  # the C++ kernels, on this processor
+    TORCH = "torch"
+
+
+class Quantization(StrEnum):
+    """How weights are kept in memory; what is computed with them is in float32."""
+
+    NONE = "none"  # in the compute type
+    INT8 = "int8"  # a scale for each output
+    INT4 = "int4"  # a scale for 32 inputs of each output; embedding table and head in int8
+
+
 class Policy(StrEnum):
     """Who of the queue is served first."""
 
@@ -70,7 +86,9 @@ class LaunchSpec:
     host: str = "127.0.0.1"
     port: int = endpoints.PORT
     verification: Verification = Verification.ENFORCE
+    backend: BackendName = BackendName.AUTO
     dtype: Dtype = Dtype.AUTO
+    quantization: Quantization = Quantization.NONE
     max_model_len: int = 0  # tokens; 0: what the model and the cache allow
     max_num_seqs: int = 32  # requests that run at once
     max_num_batched_tokens: int = 512  # tokens in one step
@@ -135,6 +153,9 @@ _HELP = {
     "host": "address to listen on",
     "port": "port to listen on",
     "verification": "Enforce refuses to start on a mismatch, Warn reports it and serves",
+    "backend": "what computes: native kernels or torch; auto takes torch where it finds an accelerator, else native "
+    "where it can",
+    "quantization": "weights in memory: none keeps the compute type; int8 or int4, of the native backend, take less",
     "dtype": "compute type; auto takes the fastest that this processor computes well",
     "max_model_len": "longest prompt plus output, tokens; 0: what the model and the cache allow",
     "max_num_seqs": "requests that run at once",

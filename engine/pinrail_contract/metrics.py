@@ -57,6 +57,7 @@ MAX_NUM_SEQS = "pinrail_max_num_seqs"
 KV_BLOCKS = "pinrail_kv_blocks"  # by state: live, cached (free to take, but holding a prefix), free
 LAST_STEP_AGE = "pinrail_last_step_age_seconds"
 OLDEST_WAITING = "pinrail_oldest_waiting_seconds"
+ENGINE_INFO = "pinrail_engine_info"  # labels backend, instructions, dtype, quantization, threads
 MANIFEST_INFO = "pinrail_model_manifest_info"  # labels digest, engine_version, verification
 LOAD_SECONDS = "pinrail_startup_seconds"  # by phase: import, verify, load, allocate, warmup
 STEP_TIME = "pinrail_step_time_seconds_per"  # seconds by term: step, token, sampled, read, pair; fitted

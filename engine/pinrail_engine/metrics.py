@@ -69,6 +69,17 @@ NOTHING = Load(  # while loading
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Computing:
+    """What computes, and in which numbers."""
+
+    backend: str
+    instructions: str  # a processor's instruction set, or an accelerator's name
+    dtype: str
+    quantization: str
+    threads: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
     """What does not change while the engine lives."""
 
@@ -78,6 +89,7 @@ class Identity:
     verification: str
     block_size: int  # tokens
     max_num_seqs: int
+    computing: Computing
 
 
 class Metrics:
@@ -239,6 +251,11 @@ class Metrics:
     def _set_identity(self, identity: Identity) -> None:
         info = self._page.gauge(names.MANIFEST_INFO, "What is served.", "digest", "engine_version", "verification")
         info.series(identity.digest, identity.engine_version, identity.verification).value = 1
+        c = identity.computing
+        engine = self._page.gauge(
+            names.ENGINE_INFO, "What computes.", "backend", "instructions", "dtype", "quantization", "threads"
+        )
+        engine.series(c.backend, c.instructions, c.dtype, c.quantization, str(c.threads)).value = 1
         seqs = self._page.gauge(names.MAX_NUM_SEQS, "Requests that may run at once.")
         seqs.series().value = identity.max_num_seqs
 

@@ -1,12 +1,15 @@
 """`pinrail serve`: check the pins, then serve the model over HTTP until told to stop.
 
 Nothing is served before the manifest and every file are what was pinned; the port opens while the weights load.
+Hashing and loading give the interpreter up: modules are imported beside the first, the text side made beside the other.
 """
 
+import importlib
 import logging
 import sys
+import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,8 +63,19 @@ def _serve_pinned(spec: LaunchSpec) -> int:
 def _verify(spec: LaunchSpec, manifest: ModelManifest, files: ExitStack) -> "VerifiedModel":
     from .weights.verify import open_verified
 
+    imports = threading.Thread(target=_import_ahead, name="imports", daemon=True)
+    imports.start()
     with ProgressBar("hashing", manifest.total_size) as progress:
-        return files.enter_context(open_verified(Path(spec.model_dir), manifest, spec.verification, progress))
+        model = files.enter_context(open_verified(Path(spec.model_dir), manifest, spec.verification, progress))
+    imports.join()  # nobody else may import meanwhile: half a module would be found
+    return model
+
+
+def _import_ahead() -> None:
+    """What cannot be imported is left to those who need it: they say so."""
+    for name in (".run.start", ".run.native_backend", ".text.pipeline", ".api.server"):
+        with suppress(ImportError):
+            importlib.import_module(name, __package__)
 
 
 def _assemble(spec: LaunchSpec, model: "VerifiedModel") -> "EngineLoop":
@@ -71,6 +85,19 @@ def _assemble(spec: LaunchSpec, model: "VerifiedModel") -> "EngineLoop":
 
 
 def _serve(spec: LaunchSpec, model: "VerifiedModel", engine: "EngineLoop") -> int:
+    engine.start()
+    try:
+        code = _serve_http(spec, model, engine)
+    finally:
+        engine.stop()
+    if isinstance(engine.failure, PinrailError):
+        raise engine.failure
+    if engine.failure is not None:
+        return _end(ExitCode.FAILED, Reason.FAILED, f"{type(engine.failure).__name__}: {engine.failure}")
+    return code
+
+
+def _serve_http(spec: LaunchSpec, model: "VerifiedModel", engine: "EngineLoop") -> int:
     from .api.server import ServerInfo, serve
     from .run.watchdog import Watchdog
     from .text.pipeline import TextPipeline
@@ -84,15 +111,8 @@ def _serve(spec: LaunchSpec, model: "VerifiedModel", engine: "EngineLoop") -> in
         created=int(time.time()),
         cache_events=spec.cache_events is Switch.ON,
     )
-    engine.start()
     with Watchdog(engine):
-        code = serve(engine, text, spec, info)
-        engine.stop()
-    if isinstance(engine.failure, PinrailError):
-        raise engine.failure
-    if engine.failure is not None:
-        return _end(ExitCode.FAILED, Reason.FAILED, f"{type(engine.failure).__name__}: {engine.failure}")
-    return code
+        return serve(engine, text, spec, info)
 
 
 def _end(code: int, reason: Reason, message: str) -> int:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinrail_contract.launch import Dtype, LaunchSpec, Verification, parse_bytes
+from pinrail_contract.launch import BackendName, Dtype, LaunchSpec, Quantization, Verification, parse_bytes
 
 MINIMAL = LaunchSpec(model_dir="/models", manifest="/etc/manifest.json")
 
@@ -16,6 +16,8 @@ MINIMAL = LaunchSpec(model_dir="/models", manifest="/etc/manifest.json")
     port=st.integers(1, 65535),
     verification=st.sampled_from(Verification),
     dtype=st.sampled_from(Dtype),
+    backend=st.sampled_from(BackendName),
+    quantization=st.sampled_from(Quantization),
     kv=st.integers(2**16, 2**44),
     seqs=st.integers(1, 4096),
 )

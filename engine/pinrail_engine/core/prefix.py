@@ -17,9 +17,18 @@ from hashlib import sha256
 _ID_CODE = "i"  # 4 bytes on every platform that CPython runs on
 
 
-def root(*, model: str, dtype: str, block_size: int, salt: str = "", adapter: str = "") -> bytes:
-    """Args: model: the manifest's digest; dtype: compute type of the cache; block_size: tokens."""
-    parts = {"model": model, "dtype": dtype, "block_size": block_size, "salt": salt, "adapter": adapter}
+def root(
+    *, model: str, dtype: str, block_size: int, quantization: str = "none", salt: str = "", adapter: str = ""
+) -> bytes:
+    """Args: model: the manifest's digest; dtype, quantization: of cache and weights; block_size: tokens."""
+    parts = {
+        "model": model,
+        "dtype": dtype,
+        "quantization": quantization,
+        "block_size": block_size,
+        "salt": salt,
+        "adapter": adapter,
+    }
     return sha256(json.dumps(parts, sort_keys=True).encode()).digest()
 
 

@@ -1,4 +1,4 @@
-"""What computes steps. `torch_backend` is the one for now; tests have one that is arithmetic."""
+"""What computes steps: `torch_backend` or `native_backend`; tests have one that is arithmetic."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -11,6 +11,10 @@ Wait = Callable[[], StepResult]
 
 class Backend(Protocol):
     """Called from one thread, in the order load, [measure,] allocate, launch…, free."""
+
+    @property
+    def instructions(self) -> str:
+        """What it computes with: a processor's instruction set, or an accelerator's name."""
 
     def load(self) -> None:
         """Read the weights; raises EngineError."""

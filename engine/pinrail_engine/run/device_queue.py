@@ -1,6 +1,6 @@
 """Where steps are carried out, one after another, while the host plans the next.
 
-On a CPU that is a thread, whose torch gives the interpreter up while it computes. It is the only thread that touches
+On a CPU that is a thread, which gives the interpreter up while it computes. It is the only thread that touches
 weights, cache and table, so nothing there is locked. A CUDA stream with captured graphs takes this place.
 
 All that computes has to come here: an OpenMP runtime keeps a team for each thread that ever did, and where teams have

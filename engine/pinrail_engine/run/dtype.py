@@ -1,8 +1,10 @@
-"""Which number type to compute in, and why. `choose` is pure; `processor` reads the machine."""
+"""Which number type weights and cache are kept in, and why. `choose` is pure; `processor` reads the machine."""
 
 from dataclasses import dataclass
 
-from pinrail_contract.launch import Dtype
+from pinrail_contract.launch import BackendName, Dtype
+
+ELEMENT_SIZES = {Dtype.FLOAT32: 4, Dtype.BFLOAT16: 2}  # bytes of one number
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,18 +26,23 @@ class Processor:
         return "avx512_bf16" if "avx512_bf16" in self.flags and self.vendor == "AuthenticAMD" else ""
 
 
-def choose(wanted: Dtype, cpu: Processor, accelerator: bool) -> tuple[Dtype, str]:
-    """The compute type and the reason, for the log.
+def choose(wanted: Dtype, backend: BackendName, cpu: Processor, accelerator: bool) -> tuple[Dtype, str]:
+    """The type of weights and cache, and the reason, for the log.
 
-    | wanted   | accelerator | fast bfloat16 on the CPU | chosen   |
-    |----------|-------------|--------------------------|----------|
-    | explicit | -           | -                        | that one |
-    | auto     | yes         | -                        | bfloat16 |
-    | auto     | no          | yes                      | bfloat16 |
-    | auto     | no          | no                       | float32  |
+    | wanted   | backend | accelerator | fast bfloat16 on the CPU | chosen   |
+    |----------|---------|-------------|--------------------------|----------|
+    | explicit | -       | -           | -                        | that one |
+    | auto     | native  | -           | -                        | bfloat16 |
+    | auto     | torch   | yes         | -                        | bfloat16 |
+    | auto     | torch   | no          | yes                      | bfloat16 |
+    | auto     | torch   | no          | no                       | float32  |
+
+    The torch backend computes in it, too; the native one in float32, which it widens weights to as it reads them.
     """
     if wanted is not Dtype.AUTO:
         return wanted, "--dtype asks for it"
+    if backend is BackendName.NATIVE:
+        return Dtype.BFLOAT16, "it is half as much to read, and the CPU kernels widen it to float32"
     if accelerator:
         return Dtype.BFLOAT16, "an accelerator computes it fastest"
     if cpu.fast_bfloat16:

@@ -12,9 +12,7 @@ differs with shapes and threads and, on an accelerator, from run to run: weights
 a row's sum stays below 2**53 and every sum is exact. What this moves is less than what float32 does.
 
 `sample_ref` is the definition. `sample` sorts only tokens that the cut may keep. On an accelerator it sorts them all,
-which is quick there; to ask how many they are would be to wait for it.
-
-Source: the generator is splitmix64, Steele et al. 2014, https://doi.org/10.1145/2660193.2660195, as a counter's hash.
+which is quick there; to ask how many they are would be to wait for it. The number itself is `draw.uniform`.
 """
 
 import math
@@ -28,15 +26,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..core.types import SamplingParams
-from .penalties import adjust, adjust_ref, is_adjusted, on_device
+from .draw import is_adjusted, is_cut, uniform
+from .penalties import adjust, adjust_ref, on_device
 
 _SPAN = 1024  # ids whose weights are summed together
 _GROUP = 16  # tokens of which the likeliest one counts, where the k likeliest are looked for
 _CACHED = 2**18  # logits that are weighed at a time on a CPU
 _COLDEST = 1e-30  # temperature; float32 has nothing to divide by below 1e-45
 _SLACK = 0.01  # in the exponent; far more than float32's rounding, and a few more candidates do no harm
-
-_MASK = 2**64 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +55,7 @@ class Draw:
 
     @property
     def is_cut(self) -> bool:
-        return self.params.top_k > 0 or self.params.top_p < 1 or self.params.min_p > 0
+        return is_cut(self.params)
 
 
 def sample(logits: Tensor, draws: Sequence[Draw]) -> Tensor:
@@ -111,18 +108,6 @@ def distribution_ref(logits: Tensor, draw: Draw) -> Tensor:
         weights = weights[~(before >= params.top_p * weights.sum())]
     p[order[: len(weights)]] = weights / weights.sum()
     return p
-
-
-def uniform(seed: int, position: int) -> float:
-    """A number in [0, 1) that is a function of its arguments, with 53 random bits."""
-    return (_mix(_mix(seed & _MASK) + position) >> 11) * 2.0**-53
-
-
-def _mix(x: int) -> int:
-    x = (x + 0x9E3779B97F4A7C15) & _MASK
-    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK
-    return x ^ (x >> 31)
 
 
 def _choose(logits: Tensor, draws: Mapping[int, Draw]) -> Tensor:

@@ -1,28 +1,31 @@
 """From flags and verified files to an engine: everything is checked here, nothing is loaded yet."""
 
 import logging
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from pinrail_contract.canonical import loads_strict
 from pinrail_contract.errors import ModelError
-from pinrail_contract.launch import Dtype, LaunchSpec, Switch, Verification
+from pinrail_contract.launch import BackendName, Dtype, LaunchSpec, Switch, Verification
 from pinrail_contract.pins import Architecture
 
 from ..core import prefix
 from ..core.door import Caps
 from ..core.kv_blocks import KvBlocks
 from ..core.state import State
-from ..metrics import Identity, Metrics
+from ..metrics import Computing, Identity, Metrics
 from ..model.arch import Arch
 from ..weights.verify import VerifiedModel
-from . import dtype, sizes, threads
+from . import accelerator, dtype, sizes, threads
 from .backend import Backend
+from .choice import choose_backend
+from .dtype import ELEMENT_SIZES
 from .loop import EngineLoop, LoopOptions, RootOf
-from .torch_backend import ELEMENT_SIZES, TorchBackend, TorchOptions, has_accelerator
 
 if TYPE_CHECKING:
     from ..tracing import Tracer
+    from .native_backend import NativeOptions
 
 log = logging.getLogger(__name__)
 
@@ -38,21 +41,18 @@ def engine_for(spec: LaunchSpec, model: VerifiedModel) -> EngineLoop:
     config = _config(model)
     arch = Arch.from_config(config)
     _check_architecture(config, model, spec.verification)
-    accelerator = has_accelerator()
-    chosen, reason = dtype.choose(spec.dtype, dtype.processor(), accelerator)
-    sizes.check(spec, arch, ELEMENT_SIZES[chosen])
-    log.info("compute type dtype=%s reason=%s", chosen, reason)
-    options = TorchOptions(dtype=chosen, block_size=spec.block_size, threads=threads.allowed())
-    backend = TorchBackend(model.weights(), arch, options, model.check_untouched)
+    chosen = _choose(spec, arch)
+    sizes.check(spec, arch, ELEMENT_SIZES[chosen.dtype])
+    backend = _backend(spec, arch, model, chosen)
     return EngineLoop(
         lambda: _lay_out(spec, arch, chosen, backend),
         backend,
-        Metrics(_identity(spec, model)),
+        Metrics(_identity(spec, model, _computing(spec, chosen, backend))),
         LoopOptions(
             caps=Caps(
                 max_queued=spec.max_queued, max_queued_tokens=spec.max_queued_tokens, max_wait=spec.max_queue_wait
             ),
-            steps_in_flight=spec.steps_in_flight or _STEPS_IN_FLIGHT[accelerator],
+            steps_in_flight=spec.steps_in_flight or _STEPS_IN_FLIGHT[chosen.accelerator],
             policy=spec.policy,
             root_of=_root(spec, model, chosen),
         ),
@@ -60,29 +60,94 @@ def engine_for(spec: LaunchSpec, model: VerifiedModel) -> EngineLoop:
     )
 
 
-def _lay_out(spec: LaunchSpec, arch: Arch, chosen: Dtype, backend: Backend) -> State:
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    backend: BackendName  # not AUTO
+    dtype: Dtype  # not AUTO
+    accelerator: bool  # it computes there
+
+
+def _choose(spec: LaunchSpec, arch: Arch) -> _Chosen:
+    """What computes, in which type; says why in the log. Raises LaunchError."""
+    on_accelerator = spec.backend is not BackendName.NATIVE and _has_accelerator()
+    backend, why = choose_backend(
+        spec.backend,
+        spec.quantization,
+        torch=accelerator.has_torch(),
+        accelerator=on_accelerator,
+        native_problem=lambda: _native_problem(spec, arch),
+    )
+    log.info("backend backend=%s reason=%s", backend, why)
+    on_accelerator = on_accelerator and backend is BackendName.TORCH
+    chosen, why = dtype.choose(spec.dtype, backend, dtype.processor(), on_accelerator)
+    log.info("number type dtype=%s quantization=%s reason=%s", chosen, spec.quantization, why)
+    return _Chosen(backend, chosen, on_accelerator)
+
+
+def _has_accelerator() -> bool:
+    if not (accelerator.has_torch() and accelerator.has_nvidia()):
+        return False
+    from .torch_backend import has_accelerator
+
+    return has_accelerator()
+
+
+def _native_problem(spec: LaunchSpec, arch: Arch) -> str:
+    from .native_backend import problem
+
+    chosen, _ = dtype.choose(spec.dtype, BackendName.NATIVE, dtype.Processor(), False)
+    return problem(arch, _native_options(spec, chosen))
+
+
+def _backend(spec: LaunchSpec, arch: Arch, model: VerifiedModel, chosen: _Chosen) -> Backend:
+    """Backends are imported here, each only where it is chosen: torch alone takes seconds and half a gigabyte."""
+    if chosen.backend is BackendName.NATIVE:
+        from .native_backend import NativeBackend
+
+        return NativeBackend(model.weights(), arch, _native_options(spec, chosen.dtype), model.check_untouched)
+    from .torch_backend import TorchBackend, TorchOptions
+
+    options = TorchOptions(dtype=chosen.dtype, block_size=spec.block_size, threads=threads.allowed())
+    return TorchBackend(model.weights(), arch, options, model.check_untouched)
+
+
+def _native_options(spec: LaunchSpec, chosen: Dtype) -> "NativeOptions":
+    from .native_backend import NativeOptions
+
+    return NativeOptions(
+        dtype=chosen, quantization=spec.quantization, block_size=spec.block_size, threads=threads.allowed()
+    )
+
+
+def _lay_out(spec: LaunchSpec, arch: Arch, chosen: _Chosen, backend: Backend) -> State:
     """With the weights loaded: measure if asked to, take the cache's memory, and say what led to its size."""
     free = 0
     if not spec.kv_cache_memory:
         free = backend.measure(sizes.seqs(spec), spec.max_num_batched_tokens)
-    target = (spec.target_step_ms or _TARGET_STEP_MS[has_accelerator()]) / 1000
-    size = sizes.sizes(spec, arch, ELEMENT_SIZES[chosen], free, target)
+    target = (spec.target_step_ms or _TARGET_STEP_MS[chosen.accelerator]) / 1000
+    size = sizes.sizes(spec, arch, ELEMENT_SIZES[chosen.dtype], free, target)
     backend.allocate(size.kv_blocks, size.limits.max_num_seqs, size.limits.max_model_len)
     log.info(
         "sizes kv_blocks=%d block_size=%d kv_bytes=%d free_bytes=%s max_model_len=%d",
         size.kv_blocks,
         spec.block_size,
-        size.kv_blocks * arch.kv_block_bytes(spec.block_size, ELEMENT_SIZES[chosen]),
+        size.kv_blocks * arch.kv_block_bytes(spec.block_size, ELEMENT_SIZES[chosen.dtype]),
         free or "unmeasured",
         size.limits.max_model_len,
     )
     return State(size.limits, KvBlocks(size.kv_blocks, spec.block_size))
 
 
-def _root(spec: LaunchSpec, model: VerifiedModel, chosen: Dtype) -> RootOf | None:
+def _root(spec: LaunchSpec, model: VerifiedModel, chosen: _Chosen) -> RootOf | None:
     if spec.prefix_cache is Switch.OFF:
         return None
-    return lambda salt: prefix.root(model=model.digest, dtype=chosen, block_size=spec.block_size, salt=salt)
+    return lambda salt: prefix.root(
+        model=model.digest,
+        dtype=chosen.dtype,
+        block_size=spec.block_size,
+        quantization=spec.quantization,
+        salt=salt,
+    )
 
 
 def _tracer(spec: LaunchSpec) -> "Tracer | None":
@@ -113,7 +178,17 @@ def _check_architecture(config: Any, model: VerifiedModel, mode: Verification) -
     log.warning("%s", message)
 
 
-def _identity(spec: LaunchSpec, model: VerifiedModel) -> Identity:
+def _computing(spec: LaunchSpec, chosen: _Chosen, backend: Backend) -> Computing:
+    return Computing(
+        backend=chosen.backend,
+        instructions=backend.instructions,
+        dtype=chosen.dtype,
+        quantization=spec.quantization,
+        threads=threads.allowed(),
+    )
+
+
+def _identity(spec: LaunchSpec, model: VerifiedModel, computing: Computing) -> Identity:
     return Identity(
         model_name=spec.served_model_name,
         digest=model.digest,
@@ -121,4 +196,5 @@ def _identity(spec: LaunchSpec, model: VerifiedModel) -> Identity:
         verification=model.verdict,
         block_size=spec.block_size,
         max_num_seqs=sizes.seqs(spec),
+        computing=computing,
     )

@@ -1,4 +1,4 @@
-"""Weight files to the decoder's weights: names and shapes compared, matrices fused, dtype converted.
+"""Weight files to the decoder's weights: matrices fused, dtype converted.
 
 Every tensor is copied out of the mapping, so nothing that happens to the file later can reach a served model.
 """
@@ -6,24 +6,20 @@ Every tensor is copied out of the mapping, so nothing that happens to the file l
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import WeightsError
 from ..model import weight_names
 from ..model.arch import Arch
 from ..model.decoder import Layer, Weights
-from .safetensors_file import Entry, map_tensors, read_header
+from .safetensors_file import Array
+from .tensors import map_tensors
 
 
 def load(files: Mapping[str, int], arch: Arch, dtype: torch.dtype, device: torch.device) -> Weights:
     """Args: files: name -> open descriptor. Raises WeightsError that names every tensor that differs."""
-    headers = {file: read_header(handle, file) for file, handle in files.items()}
-    _check_names(headers, arch)
-    tensors: dict[str, Tensor] = {}
-    for file, handle in files.items():
-        tensors |= map_tensors(handle, headers[file])
-    source = _Source(tensors, dtype, device)
+    source = _Source(map_tensors(files, arch).by_name, dtype, device)
     embed = source.take(weight_names.EMBED)
     head = embed if arch.tied else source.take(weight_names.HEAD)
     layers = tuple(_layer(source, weight_names.layer_prefix(i)) for i in range(arch.layers))
@@ -34,15 +30,20 @@ def load(files: Mapping[str, int], arch: Arch, dtype: torch.dtype, device: torch
 class _Source:
     """The mapped tensors, and what they are to become."""
 
-    tensors: Mapping[str, Tensor]
+    arrays: Mapping[str, Array]
     dtype: torch.dtype
     device: torch.device
 
     def take(self, *names: str) -> Tensor:
         """A copy of one tensor, or of several joined by rows."""
         if len(names) == 1:
-            return self.tensors[names[0]].to(self.device, self.dtype, copy=True)
-        return torch.cat([self.tensors[name].to(self.device, self.dtype) for name in names])
+            return self._mapped(names[0]).to(self.device, self.dtype, copy=True)
+        return torch.cat([self._mapped(name).to(self.device, self.dtype) for name in names])
+
+    def _mapped(self, name: str) -> Tensor:
+        array = self.arrays[name]
+        tensor = torch.from_numpy(array)
+        return tensor.view(torch.bfloat16) if array.dtype == np.uint16 else tensor
 
 
 def _layer(source: _Source, prefix: str) -> Layer:
@@ -55,22 +56,3 @@ def _layer(source: _Source, prefix: str) -> Layer:
         gate_up=source.take(mlp + "gate_proj.weight", mlp + "up_proj.weight"),
         down=source.take(mlp + "down_proj.weight"),
     )
-
-
-def _check_names(headers: Mapping[str, Mapping[str, Entry]], arch: Arch) -> None:
-    expected = weight_names.expected(arch)
-    found: dict[str, tuple[int, ...]] = {}
-    problems = []
-    for file, name, entry in ((f, n, e) for f, entries in headers.items() for n, e in entries.items()):
-        if name in found:
-            problems.append(f"{name} stands in two files, one of them {file}")
-        found[name] = entry.shape
-    for name in sorted(expected.keys() | found.keys()):
-        if name not in found:
-            problems.append(f"{name} is missing, want shape {list(expected[name])}")
-        elif name in expected and found[name] != expected[name]:
-            problems.append(f"{name} has shape {list(found[name])}, want {list(expected[name])}")
-        elif name not in expected and not weight_names.is_ignored(name, arch):
-            problems.append(f"{name} is not a tensor of this network, want none such")
-    if problems:
-        raise WeightsError(f"weights: {len(problems)} tensors differ from config.json: {'; '.join(problems)}")

@@ -2,7 +2,8 @@
 
     8 bytes, little-endian: length of the header | header, JSON: name -> dtype, shape, [begin, end) | data
 
-The header is parsed here, strictly, because lenient readers take the last of two tensors with one name.
+The header is parsed here, strictly, because lenient readers take the last of two tensors with one name. numpy has no
+bfloat16: such a tensor is one of uint16, and no other is.
 
 Source: the README of the safetensors project, section Format.
 """
@@ -14,23 +15,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from pinrail_contract.canonical import loads_strict
 from pinrail_contract.errors import ManifestError
 
 from ..errors import WeightsError
 
+Array = NDArray[Any]
+
 _HEADER_LIMIT = 16 << 20  # bytes
-_DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+_DTYPES: dict[str, np.dtype[Any]] = {
+    "F64": np.dtype(np.float64),
+    "F32": np.dtype(np.float32),
+    "F16": np.dtype(np.float16),
+    "BF16": np.dtype(np.uint16),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
     """Where one tensor lies."""
 
-    dtype: torch.dtype
+    dtype: np.dtype[Any]  # uint16 for bfloat16
     shape: tuple[int, ...]
     offset: int  # bytes from the start of the file
 
@@ -57,14 +65,17 @@ def read_header(handle: int, file: str) -> dict[str, Entry]:
     }
 
 
-def map_tensors(handle: int, entries: Mapping[str, Entry]) -> dict[str, Tensor]:
-    """Views into a private mapping of the file, which lives as long as any of them; pages are read when touched."""
-    mapping = mmap.mmap(handle, 0, access=mmap.ACCESS_COPY)
-    tensors = {}
-    for name, entry in entries.items():
-        flat = torch.frombuffer(mapping, dtype=entry.dtype, count=math.prod(entry.shape), offset=entry.offset)
-        tensors[name] = flat.view(entry.shape)
-    return tensors
+def map_file(handle: int) -> mmap.mmap:
+    """A private mapping of a whole file: pages are read when touched, and nothing written here gets into it."""
+    return mmap.mmap(handle, 0, access=mmap.ACCESS_COPY)
+
+
+def views(mapping: mmap.mmap, entries: Mapping[str, Entry]) -> dict[str, Array]:
+    """The tensors of a mapped file, which stays mapped as long as any of them lives."""
+    return {
+        name: np.frombuffer(mapping, entry.dtype, math.prod(entry.shape), entry.offset).reshape(entry.shape)
+        for name, entry in entries.items()
+    }
 
 
 def _span(value: Any, where: str, size: int) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pinrail_engine.core import prefix
 
-ROOT = {"model": "sha256:1", "dtype": "float32", "block_size": 16, "salt": "", "adapter": ""}
+ROOT = {"model": "sha256:1", "dtype": "float32", "block_size": 16, "quantization": "none", "salt": "", "adapter": ""}
 
 
 def root(**changes: object) -> bytes:
@@ -31,7 +31,14 @@ def test_a_block_is_named_by_the_sha256_of_the_name_before_it_and_its_tokens() -
 
 @pytest.mark.parametrize(
     "change",
-    [{"salt": "x"}, {"model": "sha256:2"}, {"dtype": "bfloat16"}, {"block_size": 32}, {"adapter": "x"}],
+    [
+        {"salt": "x"},
+        {"model": "sha256:2"},
+        {"dtype": "bfloat16"},
+        {"quantization": "int8"},
+        {"block_size": 32},
+        {"adapter": "x"},
+    ],
     ids=lambda change: next(iter(change)),
 )
 def test_whatever_the_numbers_depend_on_changes_every_name(change: dict[str, object]) -> None:

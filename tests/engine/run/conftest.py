@@ -15,7 +15,7 @@ from pinrail_engine.core.kv_blocks import KvBlocks
 from pinrail_engine.core.plan import StepPlan, StepResult
 from pinrail_engine.core.prefix import root
 from pinrail_engine.core.state import Limits, State
-from pinrail_engine.metrics import Identity, Metrics
+from pinrail_engine.metrics import Computing, Identity, Metrics
 from pinrail_engine.run.backend import Wait
 from pinrail_engine.run.loop import EngineLoop, LoopOptions
 
@@ -102,6 +102,7 @@ class Rig:
             verification="verified",
             block_size=4,
             max_num_seqs=seqs,
+            computing=Computing(backend="fake", instructions="none", dtype="float32", quantization="none", threads=1),
         )
         options = LoopOptions(
             caps=Caps(max_queued=max_queued, max_queued_tokens=max_queued_tokens, max_wait=max_wait),

@@ -16,7 +16,7 @@ from pinrail_engine.core.plan import Row, StepPlan
 from pinrail_engine.core.request import Finished, Request
 from pinrail_engine.core.step_time import TERMS
 from pinrail_engine.core.types import FinishReason, SamplingParams, Terms, TokenEvent
-from pinrail_engine.metrics import NOTHING, Identity, Load, Metrics
+from pinrail_engine.metrics import NOTHING, Computing, Identity, Load, Metrics
 
 OURS = ("engine", "model_name")
 
@@ -56,6 +56,7 @@ FAMILIES = {
     "pinrail_kv_blocks": ("gauge", ("state",)),
     "pinrail_last_step_age_seconds": ("gauge", ()),
     "pinrail_oldest_waiting_seconds": ("gauge", ()),
+    "pinrail_engine_info": ("gauge", ("backend", "instructions", "dtype", "quantization", "threads")),
     "pinrail_model_manifest_info": ("gauge", ("digest", "engine_version", "verification")),
     "pinrail_startup_seconds": ("gauge", ("phase",)),
     "pinrail_step_time_seconds_per": ("gauge", ("term",)),
@@ -102,6 +103,7 @@ IDENTITY = Identity(
     verification="verified",
     block_size=16,
     max_num_seqs=4,
+    computing=Computing(backend="fake", instructions="none", dtype="float32", quantization="none", threads=1),
 )
 IDLE = replace(NOTHING, free_blocks=100, step_time=dict.fromkeys(TERMS, 0.0), output_share=0.1)
 

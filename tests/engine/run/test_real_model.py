@@ -10,7 +10,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from pinrail_contract.launch import Dtype, LaunchSpec, Switch
+from pinrail_contract.launch import BackendName, Dtype, LaunchSpec, Switch
 from pinrail_contract.metrics import PREEMPTIONS, PREFIX_HITS, total
 from pinrail_contract.pins import ModelManifest
 from pinrail_engine.core.types import SamplingParams, TokenEvent
@@ -111,6 +111,17 @@ def test_greedy_text_is_that_of_transformers(theirs: Any, jobs: list[Job], alone
         ids = torch.tensor([job.prompt])
         out = theirs.generate(ids, attention_mask=torch.ones_like(ids), **options)
         assert text == out[0, len(job.prompt) :].tolist()
+
+
+@pytest.mark.native
+def test_greedy_text_of_the_cpu_kernels_is_that_of_the_torch_definition(
+    real_model: tuple[Path, ModelManifest], jobs: list[Job], alone: list[list[int]]
+) -> None:
+    of_torch, of_kernels = (
+        make(real_model, jobs[:GREEDY], together=True, backend=backend).texts
+        for backend in (BackendName.TORCH, BackendName.NATIVE)
+    )
+    assert of_kernels == of_torch == alone[:GREEDY]
 
 
 @torch.inference_mode()

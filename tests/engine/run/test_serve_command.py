@@ -96,15 +96,26 @@ def test_a_flag_out_of_bounds(pinned: tuple[Path, Path, str], capsys: pytest.Cap
 
 
 @pytest.mark.model
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(["-m", "pinrail_contract"], id="as it is installed"),
+        pytest.param([str(Path(__file__).parent / "without_torch.py")], id="no torch", marks=pytest.mark.native),
+    ],
+)
 def test_the_real_model_over_http(
-    real_model: tuple[Path, ModelManifest], example: Path, free_port: Callable[[], int], tmp_path: Path
+    program: list[str],
+    real_model: tuple[Path, ModelManifest],
+    example: Path,
+    free_port: Callable[[], int],
+    tmp_path: Path,
 ) -> None:
     folder, manifest = real_model
     words = [f"--model-dir={folder}", f"--manifest={example}", f"--digest={manifest.digest}"]
     log, port = tmp_path / "log", free_port()
     with log.open("w") as stderr:
         process = subprocess.Popen(
-            [sys.executable, "-m", "pinrail_contract", "serve", *words, f"--port={port}", "--max-model-len=256"],
+            [sys.executable, *program, "serve", *words, f"--port={port}", "--max-model-len=256"],
             stderr=stderr,
         )
     try:
@@ -118,7 +129,7 @@ def test_the_real_model_over_http(
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as response:
             assert re.search(r'request_success_total{.*finished_reason="length".*} 1\.0', response.read().decode())
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == ExitCode.OK
+        assert process.wait(30) == ExitCode.OK, log.read_text()
     finally:
         process.kill()
         process.wait()
