@@ -56,7 +56,7 @@ FAMILIES = {
     "pinrail_kv_blocks": ("gauge", ("state",)),
     "pinrail_last_step_age_seconds": ("gauge", ()),
     "pinrail_oldest_waiting_seconds": ("gauge", ()),
-    "pinrail_engine_info": ("gauge", ("backend", "instructions", "dtype", "quantization", "threads")),
+    "pinrail_engine_info": ("gauge", ("backend", "dtype", "instructions", "quantization", "threads")),
     "pinrail_model_manifest_info": ("gauge", ("digest", "engine_version", "verification")),
     "pinrail_startup_seconds": ("gauge", ("phase",)),
     "pinrail_step_time_seconds_per": ("gauge", ("term",)),
