@@ -27,21 +27,21 @@ inline int padded(int head_dim) { return round_up(head_dim, 2 * W); }
 
 // Sums of some rows over some tokens, not yet divided.
 struct Sums {
-  float* out;      // [QUERIES][padded]
-  float* most;     // [QUERIES]: the largest score
-  float* weight;   // [QUERIES]: sum of weights
+  float* out;      // [rows][padded]
+  float* most;     // [rows]: the largest score
+  float* weight;   // [rows]: sum of weights
 };
 
-inline size_t sums_floats(int head_dim) { return size_t(QUERIES) * (padded(head_dim) + 2); }
+inline size_t sums_floats(int head_dim, int rows) { return size_t(rows) * (padded(head_dim) + 2); }
 
-inline Sums sums_in(float* memory, int head_dim) {
-  float* after = memory + size_t(QUERIES) * padded(head_dim);
-  return {memory, after, after + QUERIES};
+inline Sums sums_in(float* memory, int head_dim, int rows) {
+  float* after = memory + size_t(rows) * padded(head_dim);
+  return {memory, after, after + rows};
 }
 
 inline size_t attention_floats(int head_dim) {
   const size_t tokens = size_t(TOKENS) * (head_dim + padded(head_dim)), rows = size_t(QUERIES) * (head_dim + TOKENS);
-  return tokens + rows + 2 * sums_floats(head_dim) + 64;
+  return tokens + rows + 2 * sums_floats(head_dim, QUERIES) + 64;
 }
 
 // Where a thread works.
@@ -58,8 +58,8 @@ inline Desk desk_in(float* memory, int head_dim) {
   desk.values = desk.keys + size_t(TOKENS) * head_dim;
   desk.queries = desk.values + size_t(TOKENS) * padded(head_dim);
   desk.scores = desk.queries + size_t(QUERIES) * head_dim;
-  desk.part = sums_in(desk.scores + size_t(QUERIES) * TOKENS, head_dim);
-  desk.total = sums_in(desk.part.out + sums_floats(head_dim), head_dim);
+  desk.part = sums_in(desk.scores + size_t(QUERIES) * TOKENS, head_dim, QUERIES);
+  desk.total = sums_in(desk.part.out + sums_floats(head_dim, QUERIES), head_dim, QUERIES);
   return desk;
 }
 
@@ -202,6 +202,13 @@ struct Piece {
   int32_t at, of;                            // where its sums go among the partial ones; how many make up the row
 };
 
+// Of a single token's stretch: the rows of one group. `at` counts stretches.
+inline size_t partial_floats(const Shape& shape) { return sums_floats(shape.head_dim, shape.heads / shape.kv_heads); }
+
+inline Sums partial_sums(const Shape& shape, float* partial, int at) {
+  return sums_in(partial + at * partial_floats(shape), shape.head_dim, shape.heads / shape.kv_heads);
+}
+
 template <typename T>
 inline void attend(const Shape& shape, const Cache<T>& cache, const Batch& batch, const Piece& piece, const float* q,
                    long ldq, float* partial, float* out, long ldo, float* memory) {
@@ -212,7 +219,7 @@ inline void attend(const Shape& shape, const Cache<T>& cache, const Batch& batch
   read_queries(shape, work, q, ldq, desk);
   if (piece.stretch >= 0) {
     Desk aside = desk;
-    aside.part = sums_in(partial + piece.at * sums_floats(shape.head_dim), shape.head_dim);
+    aside.part = partial_sums(shape, partial, piece.at);
     return stretch(shape, cache, work, piece.stretch, std::min(piece.stretch + STRETCH, work.limit()), aside);
   }
   const int begin = first_seen(shape, work.start);
@@ -226,12 +233,11 @@ inline void attend(const Shape& shape, const Cache<T>& cache, const Batch& batch
 // Joins the stretches of a single token's row; `piece` is the first of them.
 inline void join_pieces(const Shape& shape, const Batch& batch, const Piece& piece, float* partial, float* out, long ldo) {
   const Sequence& s = batch.sequence[piece.sequence];
-  const size_t each = sums_floats(shape.head_dim);
   const Work work{nullptr, piece.head, s.row, s.start, 1, shape.heads / shape.kv_heads};
-  const Sums total = sums_in(partial + piece.at * each, shape.head_dim);
+  const Sums total = partial_sums(shape, partial, piece.at);
   for (int i = 1; i < piece.of; i++)
     for (int r = 0; r < work.rows(); r++)
-      join(total, sums_in(partial + (piece.at + i) * each, shape.head_dim), r, padded(shape.head_dim), false);
+      join(total, partial_sums(shape, partial, piece.at + i), r, padded(shape.head_dim), false);
   write_out(shape, work, total, out, ldo);
 }
 

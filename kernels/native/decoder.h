@@ -214,7 +214,7 @@ inline void prepare(Decoder& d, int threads, const Batch& batch) {
     }
     d.pieces.push_back(piece);
   });
-  d.partial.of(partial * sums_floats(s.head_dim) + 1);
+  d.partial.of(partial * partial_floats(s) + 1);
 }
 
 // Computes a batch: its keys and values go into the cache, its last states stay in d.x, for `logits`.
