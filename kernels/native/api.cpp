@@ -60,7 +60,7 @@ int guarded(const F& f) {
 }  // namespace
 
 // Which functions and structures these are: a caller that was written for others must not call them.
-PINRAIL_API int pinrail_interface() { return 1; }
+PINRAIL_API int pinrail_interface() { return 2; }
 
 // Names of what this processor supports, the preferred one first, with commas between.
 PINRAIL_API const char* pinrail_isas() {

@@ -83,7 +83,9 @@ inline void multiply(int m, int n, int k, const float* a, long lda, const float*
 
 // ---- panels
 
-inline int inputs_per_word(int kind) { return kind == pinrail::F32 ? 1 : kind == pinrail::BF16 ? 2 : kind == pinrail::INT8 ? 4 : 8; }
+constexpr int inputs_per_word(int kind) {
+  return kind == pinrail::F32 ? 1 : kind == pinrail::BF16 ? 2 : kind == pinrail::INT8 ? 4 : 8;
+}
 
 inline size_t panel_bytes(const Matrix& m) { return size_t(m.k) / inputs_per_word(m.kind) * PANEL * 4; }
 
@@ -112,8 +114,7 @@ struct Steps {
 // Calls f(i + J, v, x), f(i + J + 1, v, x) … for the inputs in one word of each output of vector v.
 template <int KIND, int J, typename F>
 inline void each_input(vi words, int i, int v, Steps steps, const F& f) {
-  constexpr int per_word = KIND == pinrail::F32 ? 1 : KIND == pinrail::BF16 ? 2 : KIND == pinrail::INT8 ? 4 : 8;
-  if constexpr (J < per_word) {
+  if constexpr (J < inputs_per_word(KIND)) {
     vf x = input<KIND, J>(words);
     if constexpr (KIND == pinrail::INT4) x = x * steps.scale + steps.least;
     f(i + J, v, x);
@@ -126,7 +127,7 @@ inline void each_input(vi words, int i, int v, Steps steps, const F& f) {
 // `next`: the panel after this one, whose beginning is fetched at the end of this.
 template <int KIND, typename F>
 inline void walk(const Matrix& m, int panel, int begin, int end, const char* next, const F& f) {
-  constexpr int per_word = KIND == pinrail::F32 ? 1 : KIND == pinrail::BF16 ? 2 : KIND == pinrail::INT8 ? 4 : 8;
+  constexpr int per_word = inputs_per_word(KIND);
   const int32_t* words = panel_words(m, panel);
   const char* last = reinterpret_cast<const char*>(words) + panel_bytes(m);
   const int stretch = KIND == pinrail::INT4 ? m.group : end - begin;

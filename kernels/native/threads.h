@@ -11,7 +11,7 @@ namespace pinrail {
 class Team {
  public:
   explicit Team(int threads);
-  ~Team();  // of nobody's: a team lives as long as the process, but tests make small ones
+  ~Team();  // ends its threads: where another number of them is asked for
   Team(const Team&) = delete;
 
   int size() const { return size_; }

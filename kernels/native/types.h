@@ -38,7 +38,7 @@ struct Shape {
   int32_t block_size;  // tokens, a multiple of 16
   int32_t kv_kind;     // F32 or BF16
   int32_t window;      // positions seen, itself included; 0: all
-  float eps, rope_theta;
+  float eps;
   float scale;         // of attention scores
   float soft_cap;      // of attention scores; 0: none
 };

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from .native_sampling import CChoice, Choice, structures
 
-INTERFACE = 1  # of the C functions; raised with each change, here and in kernels/native/api.cpp
+INTERFACE = 2  # of the C functions; raised with each change, here and in kernels/native/api.cpp
 PANEL = 32  # outputs that are packed together
 GATE = 16  # outputs of the gate and of up, by turns, in a packed pair
 TOKENS = 16  # a KV block's size is a multiple of this
@@ -84,7 +84,7 @@ class _Shape(ctypes.Structure):
     _fields_ = (
         *((name, c_int32) for name in ("hidden", "intermediate", "layers", "heads", "kv_heads", "head_dim", "vocab")),
         *((name, c_int32) for name in ("block_size", "kv_kind", "window")),
-        *((name, c_float) for name in ("eps", "rope_theta", "scale", "soft_cap")),
+        *((name, c_float) for name in ("eps", "scale", "soft_cap")),
     )
 
 
