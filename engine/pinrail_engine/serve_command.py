@@ -1,7 +1,7 @@
 """`pinrail serve`: check the pins, then serve the model over HTTP until told to stop.
 
 Nothing is served before the manifest and every file are what was pinned; the port opens while the weights load.
-Hashing and loading give the interpreter up: modules are imported beside the first, the text side made beside the other.
+Hashing and loading give the interpreter up: the engine is imported beside the first, the HTTP side beside the other.
 """
 
 import importlib
@@ -72,8 +72,9 @@ def _verify(spec: LaunchSpec, manifest: ModelManifest, files: ExitStack) -> "Ver
 
 
 def _import_ahead() -> None:
-    """What cannot be imported is left to those who need it: they say so."""
-    for name in (".run.start", ".run.native_backend", ".text.pipeline", ".api.server"):
+    """What the engine's thread needs, for it imports nothing. What cannot be imported is left to those who need it: they
+    say so."""
+    for name in (".run.start", ".run.native_backend"):
         with suppress(ImportError):
             importlib.import_module(name, __package__)
 

@@ -60,7 +60,7 @@ int guarded(const F& f) {
 }  // namespace
 
 // Which functions and structures these are: a caller that was written for others must not call them.
-PINRAIL_API int pinrail_interface() { return 2; }
+PINRAIL_API int pinrail_interface() { return 3; }
 
 // Names of what this processor supports, the preferred one first, with commas between.
 PINRAIL_API const char* pinrail_isas() {
@@ -83,8 +83,8 @@ PINRAIL_API int pinrail_begin(const char* isa, int threads) {
   return -1;
 }
 
-PINRAIL_API int pinrail_pack(const Matrix* m, const Source* sources, int turn) {
-  return guarded([&] { chosen->pack(*team, *m, sources, turn); });
+PINRAIL_API int pinrail_pack(const Packing* matrices, int count) {
+  return guarded([&] { chosen->pack(*team, matrices, count); });
 }
 
 PINRAIL_API void pinrail_unpack(const Matrix* m, int first, int count, float* out) { chosen->unpack(*m, first, count, out); }
@@ -97,6 +97,10 @@ PINRAIL_API void* pinrail_decoder(const Shape* shape, const Layer* layers, const
 }
 
 PINRAIL_API void pinrail_free_decoder(void* decoder) { chosen->free_decoder(decoder); }
+
+PINRAIL_API int pinrail_reserve(void* decoder, const Batch* batch) {
+  return guarded([&] { chosen->reserve(decoder, *team, *batch); });
+}
 
 PINRAIL_API int pinrail_forward(void* decoder, const Batch* batch) {
   return guarded([&] { chosen->forward(decoder, *team, *batch); });

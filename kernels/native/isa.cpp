@@ -27,6 +27,10 @@ void* new_decoder(const Shape& shape, const Layer* layers, const Matrix& embed, 
 
 void free_decoder(void* decoder) { delete static_cast<Decoder*>(decoder); }
 
+void reserve(void* decoder, const Team& team, const Batch& batch) {
+  prepare(*static_cast<Decoder*>(decoder), team.size(), batch);
+}
+
 void run_forward(void* decoder, Team& team, const Batch& batch) { forward(*static_cast<Decoder*>(decoder), team, batch); }
 
 void run_logits(void* decoder, Team& team, const int32_t* rows, int n, float* out) {
@@ -43,10 +47,13 @@ void sample(Team& team, const float* logits, int rows, int vocab, const Choice* 
   });
 }
 
-void run_pack(Team& team, const Matrix& m, const Source* sources, int turn) {
+void run_pack(Team& team, const Packing* matrices, int count) {
   together(team, [&](int) {
     Room memory;
-    pack(team, m, sources, turn, memory.of(m.k));
+    for (int i = 0; i < count; i++) {
+      pack(team, matrices[i], memory.of(matrices[i].matrix.k));
+      team.barrier();
+    }
   });
 }
 
@@ -141,7 +148,7 @@ void run_attention(Team& team, const Shape& s, const Batch& batch, const float* 
 
 extern const pinrail::Table table;
 const pinrail::Table table = {
-    PINRAIL_NAME, new_decoder, free_decoder, run_forward, run_logits, run_pack, sample, linear, unpack,
+    PINRAIL_NAME, new_decoder, free_decoder, reserve, run_forward, run_logits, run_pack, sample, linear, unpack,
     run_rms_norm, silu_mul, rope, store_kv, run_attention,
 };
 

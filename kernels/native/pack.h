@@ -13,6 +13,7 @@
 
 namespace PINRAIL_NS {
 
+using pinrail::Packing;
 using pinrail::Source;
 
 inline float half_to_float(uint16_t h) {
@@ -96,8 +97,11 @@ inline void pack_panel(const Matrix& m, const Source* sources, int turn, int pan
   }
 }
 
-// By the whole team. m.data and m.scales have room already. memory: this thread's, k floats.
-inline void pack(Team& team, const Matrix& m, const Source* sources, int turn, float* memory) {
+// By the whole team, to be followed by a barrier. memory: this thread's, k floats.
+inline void pack(Team& team, const Packing& packing, float* memory) {
+  const Matrix& m = packing.matrix;
+  const Source* sources = packing.sources;
+  const int turn = packing.turn;
   const int panels = (m.n + PANEL - 1) / PANEL;
   for (int panel; (panel = team.take()) < panels;) switch (m.kind) {
       case pinrail::F32: pack_panel<pinrail::F32>(m, sources, turn, panel, memory); break;

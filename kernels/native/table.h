@@ -13,6 +13,13 @@ struct Source {
   int32_t rows;
 };
 
+// A matrix to be made of parts: one after another, or where `turn` is not 0 two of them by turns of so many outputs.
+struct Packing {
+  Matrix matrix;  // whose data and scales have room
+  const Source* sources;
+  int32_t turn;
+};
+
 // How the token after one row of logits is chosen.
 struct Choice {
   double temperature;     // 0: the likeliest
@@ -34,9 +41,10 @@ struct Table {
   void* (*decoder)(const Shape&, const Layer* layers, const Matrix& embed, const Matrix& head, const float* norm,
                    const float* frequencies);
   void (*free_decoder)(void* decoder);
+  void (*reserve)(void* decoder, const Team&, const Batch&);
   void (*forward)(void* decoder, Team&, const Batch&);
   void (*logits)(void* decoder, Team&, const int32_t* rows, int n, float* out);
-  void (*pack)(Team&, const Matrix&, const Source*, int turn);
+  void (*pack)(Team&, const Packing*, int count);
   void (*sample)(Team&, const float* logits, int rows, int vocab, const Choice*, int64_t* tokens);
   // ---- single operations, as the decoder has them inside
   void (*linear)(Team&, const Matrix&, const float* x, int rows, float* y);

@@ -12,12 +12,9 @@ A library has one team of threads, so one piece of work at a time; a call gives 
 """
 
 import ctypes
-import mmap
 import os
 from collections.abc import Sequence
-from ctypes import POINTER, c_char_p, c_float, c_int, c_int32, c_void_p
-from dataclasses import dataclass
-from enum import IntEnum
+from ctypes import POINTER, c_char_p, c_float, c_int, c_void_p
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -26,198 +23,51 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .native_sampling import CChoice, Choice, structures
+from .native_types import (
+    GATE,
+    GROUP,
+    K_STEP,
+    PANEL,
+    TOKENS,
+    Array,
+    Batch,
+    CBatch,
+    CLayer,
+    CMatrix,
+    CPacking,
+    CShape,
+    Kind,
+    NativeError,
+    Packed,
+    PackedLayer,
+    Packing,
+    Shape,
+    check,
+    room,
+)
 
-INTERFACE = 2  # of the C functions; raised with each change, here and in kernels/native/api.cpp
-PANEL = 32  # outputs that are packed together
-GATE = 16  # outputs of the gate and of up, by turns, in a packed pair
-TOKENS = 16  # a KV block's size is a multiple of this
-K_STEP = 8  # inputs of a packed matrix are a multiple of this
-GROUP = 48  # query heads of a KV head, at most
+__all__ = [
+    "GATE",
+    "GROUP",
+    "INTERFACE",
+    "K_STEP",
+    "PANEL",
+    "TOKENS",
+    "Array",
+    "Batch",
+    "Decoder",
+    "Kind",
+    "Native",
+    "NativeError",
+    "Packed",
+    "PackedLayer",
+    "Packing",
+    "Shape",
+    "library_path",
+    "room",
+]
 
-Array = NDArray[Any]
-
-
-class NativeError(Exception):
-    """The library is not there, or cannot do what is asked; the message says which."""
-
-
-class Kind(IntEnum):
-    """How numbers are stored; the C++ side has the same values."""
-
-    F32 = 0
-    BF16 = 1  # in numpy: uint16
-    INT8 = 2  # packed only: a scale for each output
-    INT4 = 3  # packed only: a scale and a least weight for each group of an output's inputs
-    F16 = 4  # sources only; in numpy: float16
-
-
-_WORDS = {Kind.F32: 1, Kind.BF16: 2, Kind.INT8: 4, Kind.INT4: 8}  # inputs in four bytes
-
-
-class _Matrix(ctypes.Structure):
-    _fields_ = (
-        ("data", c_void_p),
-        ("scales", c_void_p),
-        ("n", c_int32),
-        ("k", c_int32),
-        ("kind", c_int32),
-        ("group", c_int32),
-    )
-
-
-class _Source(ctypes.Structure):
-    _fields_ = (("data", c_void_p), ("kind", c_int32), ("rows", c_int32))
-
-
-class _Layer(ctypes.Structure):
-    _fields_ = (
-        ("attention_norm", c_void_p),
-        ("qkv", _Matrix),
-        ("o", _Matrix),
-        ("mlp_norm", c_void_p),
-        ("gate_up", _Matrix),
-        ("down", _Matrix),
-    )
-
-
-class _Shape(ctypes.Structure):
-    _fields_ = (
-        *((name, c_int32) for name in ("hidden", "intermediate", "layers", "heads", "kv_heads", "head_dim", "vocab")),
-        *((name, c_int32) for name in ("block_size", "kv_kind", "window")),
-        *((name, c_float) for name in ("eps", "scale", "soft_cap")),
-    )
-
-
-class _Batch(ctypes.Structure):
-    _fields_ = (
-        ("rows", c_int32),
-        ("sequences", c_int32),
-        ("tokens", c_void_p),
-        ("positions", c_void_p),
-        ("sequence", c_void_p),
-        ("tables", c_void_p),
-        ("table_width", c_int32),
-        ("blocks", c_int32),
-        ("kv", c_void_p),
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
-    """What a decoder, or attention alone, is like; see `pinrail_engine.model.arch`."""
-
-    heads: int
-    kv_heads: int
-    head_dim: int
-    block_size: int  # tokens
-    kv_kind: Kind  # F32 or BF16
-    hidden: int = 0
-    intermediate: int = 0
-    layers: int = 1
-    vocab: int = 0
-    window: int = 0  # positions that a token sees, itself included; 0: all before it
-    eps: float = 0.0
-    rope_theta: float = 10000.0
-    scale: float = 0.0  # of attention scores; 0: 1 / sqrt(head_dim)
-    soft_cap: float = 0.0  # of attention scores; 0: none
-
-    def __post_init__(self) -> None:
-        _check(self.block_size % TOKENS == 0, "block_size", self.block_size, f"a multiple of {TOKENS}")
-        _check(self.kv_kind in (Kind.F32, Kind.BF16), "kv_kind", self.kv_kind, "F32 or BF16")
-        _check(self.head_dim % 2 == 0, "head_dim", self.head_dim, "an even number")
-        _check(self.heads % self.kv_heads == 0, "kv_heads", self.kv_heads, f"a divisor of heads, {self.heads}")
-        _check(self.heads // self.kv_heads <= GROUP, "heads", self.heads, f"at most {GROUP} for each of kv_heads")
-
-    @property
-    def kv_type(self) -> np.dtype[Any]:
-        return np.dtype(np.float32 if self.kv_kind is Kind.F32 else np.uint16)
-
-    @property
-    def block_elements(self) -> int:
-        """Numbers in one KV block of one layer."""
-        return 2 * self.kv_heads * self.head_dim * self.block_size
-
-    def frequencies(self) -> NDArray[np.float32]:
-        """Of the rotary pairs [head_dim / 2], in float32 as the definition has them."""
-        exponents = np.arange(0, self.head_dim, 2, dtype=np.float32) / np.float32(self.head_dim)
-        return np.float32(1.0) / np.float32(self.rope_theta) ** exponents
-
-    def struct(self) -> _Shape:
-        values = {field[0]: getattr(self, field[0]) for field in _Shape._fields_}
-        return _Shape(**values | {"scale": self.scale or self.head_dim**-0.5})
-
-
-@dataclass(frozen=True, slots=True)
-class Packed:
-    """A matrix [n, k] in panels; see kernels/native/types.h for the layouts."""
-
-    n: int
-    k: int
-    kind: Kind
-    group: int  # inputs that share a scale, with INT4
-    data: Array  # bytes
-    scales: NDArray[np.float32]
-
-    @property
-    def nbytes(self) -> int:
-        return self.data.nbytes + self.scales.nbytes
-
-    def struct(self) -> _Matrix:
-        return _Matrix(self.data.ctypes.data, self.scales.ctypes.data, self.n, self.k, self.kind, self.group)
-
-
-@dataclass(frozen=True, slots=True)
-class PackedLayer:
-    attention_norm: NDArray[np.float32]  # [hidden]
-    qkv: Packed
-    o: Packed
-    mlp_norm: NDArray[np.float32]  # [hidden]
-    gate_up: Packed  # by turns GATE outputs of each
-    down: Packed
-
-    def struct(self) -> _Layer:
-        return _Layer(
-            self.attention_norm.ctypes.data,
-            self.qkv.struct(),
-            self.o.struct(),
-            self.mlp_norm.ctypes.data,
-            self.gate_up.struct(),
-            self.down.struct(),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Rows of some sequences, and where their keys and values are."""
-
-    tokens: NDArray[np.int32]  # [rows]
-    positions: NDArray[np.int32]  # [rows]
-    sequences: NDArray[
-        np.int32
-    ]  # [sequences, 4]: first row, its position, rows, line of the tables; all rows, in order
-    tables: NDArray[np.int32]  # [lines, width], contiguous: block numbers
-    kv: Array  # [layers, blocks, block_elements], of `Shape.kv_type`
-
-    def struct(self) -> _Batch:
-        return _Batch(
-            len(self.tokens),
-            len(self.sequences),
-            self.tokens.ctypes.data,
-            self.positions.ctypes.data,
-            self.sequences.ctypes.data,
-            self.tables.ctypes.data,
-            self.tables.shape[1],
-            self.kv.shape[1],
-            self.kv.ctypes.data,
-        )
-
-
-def room(nbytes: int) -> NDArray[np.uint8]:
-    """Zeroed memory that begins with a page, in large pages where the system has them; counted when it is touched."""
-    mapping = mmap.mmap(-1, max(nbytes, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        mapping.madvise(mmap.MADV_HUGEPAGE)
-    return np.frombuffer(mapping, np.uint8, nbytes)
+INTERFACE = 3  # of the C functions; raised with each change, here and in kernels/native/api.cpp
 
 
 def library_path() -> Path | None:
@@ -252,23 +102,15 @@ class Native:
             raise NativeError(f"PINRAIL_ISA={self.isa}: this processor has {', '.join(self.isas)}")
 
     def pack(self, kind: Kind, *sources: Array, group: int = 0, by_turns: bool = False) -> Packed:
-        """Lay matrices [rows, k] out as one, quantised if `kind` is so.
+        """Lay matrices out as one; see `Packing`."""
+        (packed,) = self.pack_all([Packing(kind, sources, group, by_turns)])
+        return packed
 
-        Args:
-            sources: float32, float16 or, for bfloat16, uint16; contiguous, of the same k.
-            group: Inputs that share a scale, with INT4.
-            by_turns: Of two sources of equal size, GATE outputs of each by turns.
-        """
-        k, n = sources[0].shape[1], sum(s.shape[0] for s in sources)
-        _check(k % K_STEP == 0, "inputs of a matrix", k, f"a multiple of {K_STEP}")
-        if kind is Kind.INT4:
-            _check(group > 0 and group % K_STEP == 0 and k % group == 0, "inputs of a matrix", k, f"groups of {group}")
-        panels = -(-n // PANEL)
-        data = room(panels * PANEL * 4 * (k // _WORDS[kind]))
-        scales = {Kind.INT8: panels * PANEL, Kind.INT4: 2 * panels * PANEL * k // max(group, 1)}.get(kind, 0)
-        packed = Packed(n, k, kind, group, data, np.zeros(scales, np.float32))
-        listed = (_Source * len(sources))(*(_source(s, k) for s in sources))
-        self._call("pinrail_pack", packed.struct(), listed, GATE if by_turns else 0)
+    def pack_all(self, wanted: Sequence[Packing]) -> list[Packed]:
+        """Lay each matrix out, quantised where its kind is so."""
+        packed = [packing.room() for packing in wanted]
+        listed = (CPacking * len(packed))(*(w.struct(p) for w, p in zip(wanted, packed, strict=True)))
+        self._call("pinrail_pack", listed, len(packed))
         return packed
 
     def unpack(self, matrix: Packed, first: int, count: int) -> NDArray[np.float32]:
@@ -349,7 +191,7 @@ class Decoder:
         self._native, self._vocab = native, shape.vocab
         self._logits = np.empty((0, shape.vocab), np.float32)
         self._kept = (layers, embed, head, norm)  # what C++ holds pointers into
-        listed = (_Layer * len(layers))(*(layer.struct() for layer in layers))
+        listed = (CLayer * len(layers))(*(layer.struct() for layer in layers))
         frequencies = shape.frequencies()
         self._pointer = native._library.pinrail_decoder(
             ctypes.byref(shape.struct()),
@@ -361,6 +203,10 @@ class Decoder:
         )
         if not self._pointer:
             raise MemoryError("no memory for a decoder")
+
+    def reserve(self, batch: Batch) -> None:
+        """Take the memory that `forward` of such a batch works with, and compute nothing: `logits` are then of zeros."""
+        self._native._call("pinrail_reserve", self._pointer, batch.struct())
 
     def forward(self, batch: Batch) -> None:
         """Compute a batch; `logits` then gives what follows its rows."""
@@ -385,7 +231,7 @@ def _opened(path: Path) -> ctypes.CDLL:
     """Raises NativeError where the library was built from other sources than this file belongs to."""
     library = ctypes.CDLL(str(path))
     built = library.pinrail_interface()
-    _check(built == INTERFACE, f"the interface of {path}", built, f"{INTERFACE}: build the package again")
+    check(built == INTERFACE, f"the interface of {path}", built, f"{INTERFACE}: build the package again")
     return _declared(library)
 
 
@@ -395,33 +241,22 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
     signatures: dict[str, tuple[Any, tuple[Any, ...]]] = {
         "pinrail_isas": (c_char_p, ()),
         "pinrail_begin": (c_int, (c_char_p, c_int)),
-        "pinrail_pack": (c_int, (POINTER(_Matrix), POINTER(_Source), c_int)),
-        "pinrail_unpack": (None, (POINTER(_Matrix), c_int, c_int, p)),
-        "pinrail_decoder": (p, (POINTER(_Shape), POINTER(_Layer), POINTER(_Matrix), POINTER(_Matrix), p, p)),
+        "pinrail_pack": (c_int, (POINTER(CPacking), c_int)),
+        "pinrail_unpack": (None, (POINTER(CMatrix), c_int, c_int, p)),
+        "pinrail_decoder": (p, (POINTER(CShape), POINTER(CLayer), POINTER(CMatrix), POINTER(CMatrix), p, p)),
         "pinrail_free_decoder": (None, (p,)),
-        "pinrail_forward": (c_int, (p, POINTER(_Batch))),
+        "pinrail_reserve": (c_int, (p, POINTER(CBatch))),
+        "pinrail_forward": (c_int, (p, POINTER(CBatch))),
         "pinrail_logits": (c_int, (p, p, c_int, p)),
-        "pinrail_linear": (c_int, (POINTER(_Matrix), p, c_int, p)),
+        "pinrail_linear": (c_int, (POINTER(CMatrix), p, c_int, p)),
         "pinrail_rms_norm": (c_int, (p, p, c_float, c_int, c_int, p)),
         "pinrail_silu_mul": (c_int, (p, c_int, c_int, p)),
         "pinrail_rope": (c_int, (p, p, p, c_int, c_int, c_int)),
-        "pinrail_store_kv": (None, (POINTER(_Shape), POINTER(_Batch), p, p)),
+        "pinrail_store_kv": (None, (POINTER(CShape), POINTER(CBatch), p, p)),
         "pinrail_sample": (c_int, (p, c_int, c_int, POINTER(CChoice), p)),
-        "pinrail_attention": (c_int, (POINTER(_Shape), POINTER(_Batch), p, p)),
+        "pinrail_attention": (c_int, (POINTER(CShape), POINTER(CBatch), p, p)),
     }
     for name, (result, arguments) in signatures.items():
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
     return library
-
-
-def _source(array: Array, k: int) -> _Source:
-    kinds = {np.dtype(np.float32): Kind.F32, np.dtype(np.uint16): Kind.BF16, np.dtype(np.float16): Kind.F16}
-    _check(array.dtype in kinds, "a weight's type", array.dtype, "float32, float16 or bfloat16")
-    _check(array.ndim == 2 and array.shape[1] == k, "a weight's shape", array.shape, f"[rows, {k}]")
-    return _Source(array.ctypes.data, kinds[array.dtype], array.shape[0])
-
-
-def _check(good: bool, field: str, seen: object, wanted: str) -> None:
-    if not good:
-        raise NativeError(f"{field} is {seen}, want {wanted}")

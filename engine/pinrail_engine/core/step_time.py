@@ -19,9 +19,10 @@ TERMS = ("step", "token", "sampled", "read", "pair")  # in this order everywhere
 
 _SCALE = (1.0, 1e2, 1e1, 1e4, 1e5)  # usual sizes of the terms, so that coefficients are of like size
 _KEPT = 0.999  # weight that a step keeps with each newer one: half after 700
-_EVERY = 8  # steps between two fits
+_EARLY = 16  # steps each of which counts so much that a fit follows it
+_EVERY = 8  # steps between two fits, after those
 _SWEEPS = 20
-_ENOUGH = 16  # steps before the model is believed
+_ENOUGH = 2  # steps before the model is believed: until then it cannot tell a step's own time from its tokens'
 _N = len(TERMS)
 
 
@@ -38,7 +39,7 @@ class StepTime:
 
     @property
     def is_known(self) -> bool:
-        return self._seen >= _ENOUGH or any(self.coefficients)
+        return self._seen >= _ENOUGH or (self._seen == 0 and any(self.coefficients))
 
     @property
     def by_term(self) -> dict[str, float]:
@@ -61,7 +62,7 @@ class StepTime:
             for j in range(i + 1):
                 row[j] = row[j] * _KEPT + x * inputs[j]
         self._seen += 1
-        if self._seen >= _ENOUGH and self._seen % _EVERY == 0:
+        if self._seen <= _EARLY or self._seen % _EVERY == 0:
             self._fit()
 
     def largest_prefill(self, others: StepWork, context: int, most: int, seconds: float) -> int:

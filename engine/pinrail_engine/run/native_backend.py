@@ -6,7 +6,7 @@ cut.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,7 +75,7 @@ class NativeBackend:
         self.allocate(-(-(each + 1) // size), seqs, each + 1)
         free = memory.free_bytes()
         plan = largest_plan(seqs, tokens, size)
-        peak = memory.peak_of(lambda: self.launch(plan)())
+        peak = memory.peak_of(lambda: self._queue.run(lambda: self._reserve(plan)))
         log.info("memory free_bytes=%d peak_activation_bytes=%d seqs=%d tokens=%d", free, peak, seqs, tokens)
         return max(0, free - peak)
 
@@ -103,21 +103,35 @@ class NativeBackend:
         self._kv = kv.view(shape.kv_type).reshape(shape.layers, kv_blocks, shape.block_elements)
         self._table = NativeTable(seqs, max_model_len, shape.block_size)
 
+    def _reserve(self, plan: StepPlan) -> None:
+        """Take what memory a step works with; the network, which takes nearly all of its time, is left out."""
+        decoder, kv, table = self._parts()
+        table.apply(plan)
+        decoder.reserve(build_batch(plan, table, kv))
+        self._choose(plan, decoder, table)
+
     def _step(self, plan: StepPlan) -> StepResult:
+        decoder, kv, table = self._parts()
+        table.apply(plan)
+        decoder.forward(build_batch(plan, table, kv))
+        prompts = self._prompt_logprobs(plan, decoder, table)
+        return StepResult(*self._choose(plan, decoder, table), prompts) if plan.sampled else StepResult((), (), prompts)
+
+    def _choose(
+        self, plan: StepPlan, decoder: Decoder, table: NativeTable
+    ) -> tuple[list[int], Sequence[TokenLogprobs | None]]:
+        """The tokens after the rows of `plan.sampled`, and what is told of them."""
+        scores = decoder.logits(last_rows(plan))
+        draws = [table.draw(row) for row in plan.sampled]
+        tokens = sample(self._native, scores, draws)
+        table.put(plan.sampled, tokens)
+        return tokens.tolist(), logprobs(scores, tokens, [draw.params.logprobs for draw in draws])
+
+    def _parts(self) -> tuple[Decoder, Array, NativeTable]:
         assert self._decoder is not None, "load comes first"
         assert self._kv is not None, "allocate comes first"
         assert self._table is not None, "allocate comes first"
-        self._table.apply(plan)
-        self._decoder.forward(build_batch(plan, self._table, self._kv))
-        prompts = self._prompt_logprobs(plan, self._decoder, self._table)
-        if not plan.sampled:
-            return StepResult((), (), prompts)
-        scores = self._decoder.logits(last_rows(plan))
-        draws = [self._table.draw(row) for row in plan.sampled]
-        tokens = sample(self._native, scores, draws)
-        self._table.put(plan.sampled, tokens)
-        told = logprobs(scores, tokens, [draw.params.logprobs for draw in draws])
-        return StepResult(tokens.tolist(), told, prompts)
+        return self._decoder, self._kv, self._table
 
     def _prompt_logprobs(self, plan: StepPlan, decoder: Decoder, table: NativeTable) -> dict[str, list[TokenLogprobs]]:
         """Of the tokens after each row's, where they are of the prompt and asked for."""

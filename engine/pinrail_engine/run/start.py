@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_TARGET_STEP_MS = {False: 200, True: 50}  # by whether there is an accelerator
+_TARGET_STEP_MS = {False: 100, True: 50}  # by whether there is an accelerator
 _STEPS_IN_FLIGHT = {False: 1, True: 2}
 
 

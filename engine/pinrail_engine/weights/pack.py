@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pinrail_kernels.native import Kind, Native, Packed, PackedLayer
+from pinrail_kernels.native import Kind, Native, Packed, PackedLayer, Packing
 
 from ..model import weight_names
 from ..model.arch import Arch
@@ -63,10 +63,10 @@ class _Source:
         self.tensors.release()
         return packed
 
-    def matrix(self, *names: str, by_turns: bool = False) -> Packed:
+    def matrix(self, *names: str, by_turns: bool = False) -> Packing:
         """One matrix, or several joined by outputs."""
-        parts = [self._matrix(name) for name in names]
-        return self.native.pack(self.storage.layers, *parts, group=self.storage.group, by_turns=by_turns)
+        parts = tuple(self._matrix(name) for name in names)
+        return Packing(self.storage.layers, parts, self.storage.group, by_turns)
 
     def norm(self, name: str) -> NDArray[np.float32]:
         values = self.tensors.by_name[name]
@@ -81,13 +81,21 @@ class _Source:
 
 def _layer(source: _Source, prefix: str) -> PackedLayer:
     attention, mlp = prefix + "self_attn.", prefix + "mlp."
+    qkv, o, gate_up, down = source.native.pack_all(
+        [
+            source.matrix(*(f"{attention}{part}_proj.weight" for part in "qkv")),
+            source.matrix(attention + "o_proj.weight"),
+            source.matrix(mlp + "gate_proj.weight", mlp + "up_proj.weight", by_turns=True),
+            source.matrix(mlp + "down_proj.weight"),
+        ]
+    )
     layer = PackedLayer(
         attention_norm=source.norm(prefix + "input_layernorm.weight"),
-        qkv=source.matrix(*(f"{attention}{part}_proj.weight" for part in "qkv")),
-        o=source.matrix(attention + "o_proj.weight"),
+        qkv=qkv,
+        o=o,
         mlp_norm=source.norm(prefix + "post_attention_layernorm.weight"),
-        gate_up=source.matrix(mlp + "gate_proj.weight", mlp + "up_proj.weight", by_turns=True),
-        down=source.matrix(mlp + "down_proj.weight"),
+        gate_up=gate_up,
+        down=down,
     )
     source.tensors.release()
     return layer

@@ -100,7 +100,8 @@ class Ours:
         finally:
             os.close(handle)
         self.decoder = self.native.decoder(shape, weights.layers, weights.embed, weights.head, weights.norm)
-        self.kv = room(shape.layers * BLOCKS * shape.block_elements * shape.kv_type.itemsize).view(shape.kv_type)
+        nbytes = shape.layers * BLOCKS * shape.block_elements * shape.kv_type.itemsize
+        self.kv = room(nbytes).view(shape.kv_type)
         self.kv = self.kv.reshape(shape.layers, BLOCKS, shape.block_elements)
         self.size = shape.block_size
 
