@@ -6,6 +6,7 @@ Hashing and loading give the interpreter up: the engine is imported beside the f
 
 import importlib
 import logging
+import os
 import sys
 import threading
 import time
@@ -72,8 +73,12 @@ def _verify(spec: LaunchSpec, manifest: ModelManifest, files: ExitStack) -> "Ver
 
 
 def _import_ahead() -> None:
-    """What the engine's thread needs, for it imports nothing. What cannot be imported is left to those who need it: they
-    say so."""
+    """What the engine's thread needs, for it imports nothing.
+
+    What cannot be imported is left to those who need it: they say so. numpy's own threads, which would begin by waiting
+    actively, have nothing to do here.
+    """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     for name in (".run.start", ".run.native_backend"):
         with suppress(ImportError):
             importlib.import_module(name, __package__)

@@ -17,6 +17,10 @@
 namespace avx2 { extern const pinrail::Table table; }
 namespace avx512 { extern const pinrail::Table table; }
 namespace avx512_bf16 { extern const pinrail::Table table; }
+#if defined(PINRAIL_HAS_FP16)
+#include <cpuid.h>
+namespace avx512_fp16 { extern const pinrail::Table table; }
+#endif
 #elif defined(__aarch64__)
 namespace neon { extern const pinrail::Table table; }
 #endif
@@ -24,6 +28,14 @@ namespace neon { extern const pinrail::Table table; }
 namespace pinrail {
 
 namespace {
+
+#if defined(PINRAIL_HAS_FP16)
+// Asked of the processor itself: not every compiler's library knows this one.
+bool has_halves() {
+  unsigned a, b, c, d;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 23 & 1);
+}
+#endif
 
 // Those that this processor has, the one to be preferred first.
 std::vector<const Table*> supported() {
@@ -33,6 +45,9 @@ std::vector<const Table*> supported() {
   const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                     __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
   const bool pairs = wide && __builtin_cpu_supports("avx512bf16");
+#if defined(PINRAIL_HAS_FP16)
+  if (wide && has_halves()) found.push_back(&avx512_fp16::table);
+#endif
   // Intel's processors take two cycles for what AMD's do in one: there, float32 arithmetic is twice as fast.
   if (pairs && __builtin_cpu_is("amd")) found.push_back(&avx512_bf16::table);
   if (wide) found.push_back(&avx512::table);

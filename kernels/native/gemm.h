@@ -11,13 +11,16 @@
 
 #include <algorithm>
 
-#if defined(PINRAIL_DOT)
-#include <immintrin.h>
-#endif
-
+#include "ahead.h"
 #include "threads.h"
 #include "types.h"
 #include "vec.h"
+
+#if defined(PINRAIL_HALVES)
+#include "halves.h"
+#elif defined(PINRAIL_DOT)
+#include "dot.h"
+#endif
 
 namespace PINRAIL_NS {
 
@@ -27,13 +30,6 @@ using pinrail::Team;
 constexpr int PANEL = 32;         // outputs
 constexpr int ROWS = PINRAIL_ROWS;
 constexpr int AHEAD = 2048;       // bytes that are fetched before they are needed
-
-// What is needed next: fetched into the second-level cache while something is computed, a line at a time.
-struct Ahead {
-  const char* from;  // nullptr: nothing
-
-  void fetch(long i) const { __builtin_prefetch(from + i * 64, 0, 2); }
-};
 
 // c[r][j] (+)= sum over i of a[r][i] b[i][j], for R rows and two vectors of columns; strides in elements.
 template <int R, bool ADDS, bool FETCHES>
@@ -163,35 +159,12 @@ inline void row_times_panel(const Matrix& m, int panel, const char* next, const 
   for (int v = 0; v < PANEL / W; v++) store(c + v * W, sums[v]);
 }
 
-#if defined(PINRAIL_DOT)
-// Rows of bfloat16 pairs times a packed panel of pairs: each instruction adds two products to sixteen sums.
-template <int R>
-inline void dot_tile(const int32_t* a, long lda, const int32_t* b, int pairs, float* c, Ahead ahead) {
-  __m512 sums[R][2];
-#pragma GCC unroll 16
-  for (int r = 0; r < R; r++) sums[r][0] = sums[r][1] = _mm512_setzero_ps();
-  for (int i = 0; i < pairs; i++) {
-    if (ahead.from) {
-      ahead.fetch(2 * i);
-      ahead.fetch(2 * i + 1);
-    }
-    __m512bh row[2];
-    for (int v = 0; v < 2; v++) row[v] = (__m512bh)_mm512_loadu_si512(b + i * PANEL + v * 16);
-#pragma GCC unroll 16
-    for (int r = 0; r < R; r++) {
-      __m512bh x = (__m512bh)_mm512_set1_epi32(a[r * lda + i]);
-      for (int v = 0; v < 2; v++) sums[r][v] = _mm512_dpbf16_ps(sums[r][v], x, row[v]);
-    }
-  }
-#pragma GCC unroll 16
-  for (int r = 0; r < R; r++)
-    for (int v = 0; v < 2; v++) _mm512_storeu_ps(c + r * PANEL + v * 16, sums[r][v]);
-}
-
-inline void dot_tiles(int rows, const int32_t* a, long lda, const int32_t* b, int pairs, float* c, Ahead ahead) {
+#if defined(PINRAIL_HALVES) || defined(PINRAIL_DOT)
+// As `pair_tile`, for 1 … ROWS rows.
+inline void pair_tiles(int rows, const int32_t* a, long lda, const int32_t* b, int pairs, float* c, Ahead ahead) {
   switch (rows) {
 #define PINRAIL_CASE(R) \
-  case R: dot_tile<R>(a, lda, b, pairs, c, ahead); break;
+  case R: pair_tile<R>(a, lda, b, pairs, c, ahead); break;
     PINRAIL_CASE(1) PINRAIL_CASE(2) PINRAIL_CASE(3) PINRAIL_CASE(4) PINRAIL_CASE(5) PINRAIL_CASE(6)
     PINRAIL_CASE(7) PINRAIL_CASE(8) PINRAIL_CASE(9) PINRAIL_CASE(10) PINRAIL_CASE(11) PINRAIL_CASE(12)
 #undef PINRAIL_CASE
@@ -234,17 +207,18 @@ inline int strip_inputs(const Matrix& m) {
 struct Scratch {
   float* strip;     // [k at most][PANEL]
   float* sums;      // [block_rows][PANEL]
-  uint16_t* pairs;  // [block_rows][k]: rows as bfloat16, where they are multiplied so
+  float* scales;    // [block_rows]: what the sums of `pairs` are to be multiplied with
+  uint16_t* pairs;  // [block_rows][k]: rows in 16 bits, where they are multiplied so
   int pairs_of;     // the first row that `pairs` holds; -1: none yet
 };
 
 inline size_t scratch_floats(int k) {
-  return size_t(k) * PANEL + size_t(block_rows(k)) * PANEL + size_t(block_rows(k)) * k / 2 + 64;
+  return size_t(k) * PANEL + size_t(block_rows(k)) * (PANEL + 1) + size_t(block_rows(k)) * k / 2 + 64;
 }
 
 inline Scratch scratch_in(float* memory, int k) {
-  float* sums = memory + size_t(k) * PANEL;
-  return {memory, sums, reinterpret_cast<uint16_t*>(sums + size_t(block_rows(k)) * PANEL), -1};
+  float *sums = memory + size_t(k) * PANEL, *scales = sums + size_t(block_rows(k)) * PANEL;
+  return {memory, sums, scales, reinterpret_cast<uint16_t*>(scales + block_rows(k)), -1};
 }
 
 // A panel for `rows` rows from `first`: calls ends(row, panel, sums) for each, with 32 sums. Meanwhile it fetches `next`.
@@ -274,19 +248,23 @@ inline void panel_rows(const Matrix& m, int panel, const char* next, const float
   for (int r = 0; r < rows; r++) ends(first + r, panel, s.sums + r * PANEL);
 }
 
-#if defined(PINRAIL_DOT)
+#if defined(PINRAIL_HALVES) || defined(PINRAIL_DOT)
 template <typename Ends>
-inline void panel_rows_by_dot(const Matrix& m, int panel, const char* next, const float* a, long lda, int first,
-                              int rows, Scratch& s, const Ends& ends) {
+inline void panel_rows_by_pairs(const Matrix& m, int panel, const char* next, const float* a, long lda, int first,
+                                int rows, Scratch& s, const Ends& ends) {
   if (s.pairs_of != first) {
-    for (int r = 0; r < rows; r++) narrow(a + (first + r) * lda, m.k, s.pairs + size_t(r) * m.k);
+    for (int r = 0; r < rows; r++) s.scales[r] = to_pairs(a + (first + r) * lda, m.k, s.pairs + size_t(r) * m.k);
     s.pairs_of = first;
   }
   for (int r = 0; r < rows; r += ROWS) {
     int n = rows - r < ROWS ? rows - r : ROWS;
     const int32_t* x = reinterpret_cast<const int32_t*>(s.pairs + size_t(r) * m.k);
-    dot_tiles(n, x, m.k / 2, panel_words(m, panel), m.k / 2, s.sums, {r == 0 ? next : nullptr});
-    for (int i = 0; i < n; i++) ends(first + r + i, panel, s.sums + i * PANEL);
+    pair_tiles(n, x, m.k / 2, panel_words(m, panel), m.k / 2, s.sums, {r == 0 ? next : nullptr});
+    for (int i = 0; i < n; i++) {
+      float* sums = s.sums + i * PANEL;
+      for (int v = 0; v < PANEL; v += W) store(sums + v, load(sums + v) * splat(s.scales[r + i]));
+      ends(first + r + i, panel, sums);
+    }
   }
 }
 #endif
@@ -305,8 +283,8 @@ inline void gemm(Crew& crew, const Matrix& m, const float* a, long lda, int rows
     const int n = std::min(block, rows - first);
     switch (m.kind) {
       case pinrail::F32: panel_rows<pinrail::F32>(m, panel, next, a, lda, first, n, s, ends); break;
-#if defined(PINRAIL_DOT)
-      case pinrail::BF16: panel_rows_by_dot(m, panel, next, a, lda, first, n, s, ends); break;
+#if defined(PINRAIL_HALVES) || defined(PINRAIL_DOT)
+      case pinrail::BF16: panel_rows_by_pairs(m, panel, next, a, lda, first, n, s, ends); break;
 #else
       case pinrail::BF16: panel_rows<pinrail::BF16>(m, panel, next, a, lda, first, n, s, ends); break;
 #endif
@@ -316,9 +294,17 @@ inline void gemm(Crew& crew, const Matrix& m, const float* a, long lda, int rows
   }
 }
 
-// Scales of one panel's outputs, of INT8; else nothing.
+// Whether each output has a scale.
+constexpr bool has_scales(int kind) {
+#if defined(PINRAIL_HALVES)
+  if (kind == pinrail::BF16) return true;
+#endif
+  return kind == pinrail::INT8;
+}
+
+// Scales of one panel's outputs, where they have some.
 inline void rescale(const Matrix& m, int panel, float* sums) {
-  if (m.kind != pinrail::INT8) return;
+  if (!has_scales(m.kind)) return;
   const float* scales = panel_scales(m, panel);
   for (int v = 0; v < PANEL; v += W) store(sums + v, load(sums + v) * load(scales + v));
 }

@@ -51,7 +51,7 @@ void run_pack(Team& team, const Packing* matrices, int count) {
   together(team, [&](int) {
     Room memory;
     for (int i = 0; i < count; i++) {
-      pack(team, matrices[i], memory.of(matrices[i].matrix.k));
+      pack(team, matrices[i], memory.of(2 * size_t(matrices[i].matrix.k)));
       team.barrier();
     }
   });

@@ -60,12 +60,29 @@ template <int KIND>
 inline int32_t packed_word(const float* x, float scale, float least) {
   uint32_t word = 0;
   if constexpr (KIND == pinrail::F32) std::memcpy(&word, x, 4);
-  if constexpr (KIND == pinrail::BF16) word = narrow(x[0]) | uint32_t(narrow(x[1])) << 16;
   if constexpr (KIND == pinrail::INT8)
     for (int t = 0; t < 4; t++) word |= uint32_t(quantised(x[t], scale, -127, 127) & 0xff) << (8 * t);
   if constexpr (KIND == pinrail::INT4)
     for (int t = 0; t < 8; t++) word |= uint32_t(quantised(x[t] - least, scale, 0, 15)) << (4 * t);
   return int32_t(word);
+}
+
+// One output's inputs, rounded to bfloat16, as pairs in the form in which they are multiplied. Returns their scale.
+inline float weight_pairs(float* x, int k, uint16_t* to) {
+  narrow(x, k, to);
+#if defined(PINRAIL_HALVES)
+  for (int i = 0; i < k; i++) x[i] = widen(to[i]);
+  return to_pairs(x, k, to);
+#else
+  return 1;
+#endif
+}
+
+// One output's inputs into column `j` of a panel. x: [2 k], of which the first half are the inputs, which are lost.
+inline void pack_pairs(const Matrix& m, float* x, int j, int32_t* words, float* scales) {
+  uint16_t* pairs = reinterpret_cast<uint16_t*>(x + m.k);
+  scales[j] = weight_pairs(x, m.k, pairs);
+  for (int i = 0; i < m.k; i += 2) std::memcpy(words + size_t(i) / 2 * PANEL + j, pairs + i, 4);
 }
 
 // One output's inputs into column `j` of a panel.
@@ -85,7 +102,7 @@ inline void pack_output(const Matrix& m, const float* x, int j, int32_t* words, 
   }
 }
 
-// A panel whose outputs are read one by one. memory: k floats.
+// A panel whose outputs are read one by one. memory: 2 k floats.
 template <int KIND>
 inline void pack_panel(const Matrix& m, const Source* sources, int turn, int panel, float* memory) {
   int32_t* words = const_cast<int32_t*>(panel_words(m, panel));
@@ -93,11 +110,12 @@ inline void pack_panel(const Matrix& m, const Source* sources, int turn, int pan
   for (int j = 0; j < PANEL; j++) {
     if (j < outputs(m, panel)) read_output(sources, turn, panel * PANEL + j, m.k, memory);
     else std::fill(memory, memory + m.k, 0.0f);
-    pack_output<KIND>(m, memory, j, words, scales);
+    if constexpr (KIND == pinrail::BF16) pack_pairs(m, memory, j, words, scales);
+    else pack_output<KIND>(m, memory, j, words, scales);
   }
 }
 
-// By the whole team, to be followed by a barrier. memory: this thread's, k floats.
+// By the whole team, to be followed by a barrier. memory: this thread's, 2 k floats.
 inline void pack(Team& team, const Packing& packing, float* memory) {
   const Matrix& m = packing.matrix;
   const Source* sources = packing.sources;
@@ -120,7 +138,7 @@ inline void unpack_output(const Matrix& m, int n, float* to) {
     int32_t word = words[size_t(i) / per_word * PANEL + j];
     int t = i % per_word;
     if (m.kind == pinrail::F32) std::memcpy(to + i, &word, 4);
-    if (m.kind == pinrail::BF16) to[i] = widen(uint16_t(uint32_t(word) >> (16 * t)));
+    if (m.kind == pinrail::BF16) to[i] = weight(uint16_t(uint32_t(word) >> (16 * t))) * (has_scales(m.kind) ? scales[j] : 1);
     if (m.kind == pinrail::INT8) to[i] = float(int8_t(uint32_t(word) >> (8 * t))) * scales[j];
     if (m.kind == pinrail::INT4) {
       const float* steps = scales + i / m.group * 2 * PANEL + j;

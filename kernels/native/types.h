@@ -10,7 +10,8 @@ enum Kind : int32_t { F32 = 0, BF16 = 1, INT8 = 2, INT4 = 3, F16 = 4 /* of sourc
 // A weight matrix [n, k], packed: panels of 32 outputs, in each of which inputs follow one another.
 //
 //   F32   [k][32]
-//   BF16  [k / 2][32][2]     as vdpbf16ps wants it, and a shift or a mask away from float
+//   BF16  [k / 2][32][2]     as vdpbf16ps wants it, and a shift or a mask away from float; where the instruction set
+//                            has float16 arithmetic, in float16 and times scales[n], powers of two
 //   INT8  [k / 4][32][4]     times scales[n]
 //   INT4  [k / 8][32][8]     times scales[k / group][0][32] of the panel, plus scales[k / group][1][32]; the first
 //                            input is in the lowest four bits

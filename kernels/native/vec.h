@@ -5,6 +5,7 @@
 //   PINRAIL_WIDTH  floats in a vector
 //   PINRAIL_ROWS   rows that a tile of two vectors keeps in registers
 //   PINRAIL_DOT    defined where bfloat16 pairs are multiplied by one instruction (vdpbf16ps)
+//   PINRAIL_HALVES defined where there is arithmetic in float16
 // Products that are added are fused (-ffp-contract=fast), here and everywhere.
 #pragma once
 
@@ -103,6 +104,25 @@ inline float to_float(float x) { return x; }
 inline float to_float(uint16_t x) { return widen(x); }
 inline void put(float* p, float x) { *p = x; }
 inline void put(uint16_t* p, float x) { *p = narrow(x); }
+
+// ---- bfloat16 weights in memory: as they are, or in float16 where that is what they are multiplied in
+
+#if defined(PINRAIL_HALVES)
+inline uint16_t to_half(float x) {
+  const _Float16 h = _Float16(x);
+  uint16_t bits;
+  std::memcpy(&bits, &h, 2);
+  return bits;
+}
+
+inline float weight(uint16_t bits) {
+  _Float16 h;
+  std::memcpy(&h, &bits, 2);
+  return float(h);
+}
+#else
+inline float weight(uint16_t bits) { return widen(bits); }
+#endif
 
 // ---- functions
 

@@ -5,7 +5,7 @@ One library holds every instruction set; which one is used is decided here, when
     PINRAIL_ISA    chosen
     -----------    -----------------------------------------------------
     unset          the first of what this processor has: see `isas`
-    a name         that one, or NativeError: avx2, avx512, avx512_bf16, neon
+    a name         that one, or NativeError: avx2, avx512, avx512_bf16, avx512_fp16, neon
     none           NativeError, as where there is no library
 
 A library has one team of threads, so one piece of work at a time; a call gives the interpreter up while it computes.
@@ -205,7 +205,7 @@ class Decoder:
             raise MemoryError("no memory for a decoder")
 
     def reserve(self, batch: Batch) -> None:
-        """Take the memory that `forward` of such a batch works with, and compute nothing: `logits` are then of zeros."""
+        """Take the memory that `forward` of such a batch works with; `logits` are then those of zeros."""
         self._native._call("pinrail_reserve", self._pointer, batch.struct())
 
     def forward(self, batch: Batch) -> None:

@@ -179,7 +179,8 @@ class Packing:
             check(good, "inputs of a matrix", k, f"groups of {self.group}")
         panels = -(-n // PANEL)
         data = room(panels * PANEL * 4 * (k // _WORDS[self.kind]))
-        scales = {Kind.INT8: panels * PANEL, Kind.INT4: 2 * panels * PANEL * k // max(self.group, 1)}
+        scales = dict.fromkeys((Kind.BF16, Kind.INT8), panels * PANEL)
+        scales[Kind.INT4] = 2 * panels * PANEL * k // max(self.group, 1)
         return Packed(n, k, self.kind, self.group, data, np.zeros(scales.get(self.kind, 0), np.float32))
 
     def struct(self, room: Packed) -> CPacking:

@@ -13,10 +13,17 @@ from pathlib import Path
 import pytest
 
 # The namespace, as it stands in its functions' names; '' for all that any processor may run.
-PARTS = {"avx512_bf16": "11avx512_bf16", "avx512": "6avx512", "avx2": "4avx2", "": ""}
+PARTS = {
+    "avx512_bf16": "11avx512_bf16",
+    "avx512_fp16": "11avx512_fp16",
+    "avx512": "6avx512",
+    "avx2": "4avx2",
+    "": "",
+}
 AVX = r"%[yz]mm|%k[0-7]|\tv[a-z]"
 AVX512 = r"%zmm|%k[0-7]|%[xy]mm(1[6-9]|2\d|3[01])"
 BF16 = r"\tv(dpbf16ps|cvtne2?ps2bf16)"
+FP16 = r"\tv(f?n?m(add|sub)\w*|add|sub|mul|div|cvtps2)phx?\b"
 
 
 @pytest.fixture(scope="module")
@@ -40,13 +47,17 @@ def code(native_library: Path) -> dict[str, dict[str, str]]:
     [
         pytest.param("", AVX, id="shared code has no AVX"),
         pytest.param("avx2", AVX512, id="avx2 has no AVX-512"),
-        pytest.param("avx512", BF16, id="avx512 has no bf16 instructions"),
+        pytest.param("avx512", f"{BF16}|{FP16}", id="avx512 has neither bf16 nor fp16 instructions"),
+        pytest.param("avx512_fp16", BF16, id="avx512_fp16 has no bf16 instructions"),
+        pytest.param("avx512_bf16", FP16, id="avx512_bf16 has no fp16 instructions"),
     ],
 )
 def test_no_instruction_leaks(part: str, forbidden: str, code: dict[str, dict[str, str]]) -> None:
     assert [name for name, body in code[part].items() if re.search(forbidden, body)] == []
 
 
-@pytest.mark.parametrize(("part", "used"), [("avx2", AVX), ("avx512", AVX512), ("avx512_bf16", BF16)])
+@pytest.mark.parametrize(
+    ("part", "used"), [("avx2", AVX), ("avx512", AVX512), ("avx512_bf16", BF16), ("avx512_fp16", FP16)]
+)
 def test_each_part_uses_what_it_is_named_for(part: str, used: str, code: dict[str, dict[str, str]]) -> None:
     assert any(re.search(used, body) for body in code[part].values())

@@ -82,8 +82,9 @@ class StepTime:
     def _fit(self) -> None:
         gram = [[self._gram[max(i, j)][min(i, j)] for j in range(_N)] for i in range(_N)]
         x = [c * s for c, s in zip(self.coefficients, _SCALE, strict=True)]
+        told = min(self._seen, _N)  # so few steps cannot tell more terms apart, which then keep what they have
         for _ in range(_SWEEPS):
-            for i in range(_N):
+            for i in range(told):
                 if gram[i][i] > 0:
                     rest = sum(gram[i][j] * x[j] for j in range(_N)) - gram[i][i] * x[i]
                     x[i] = max(0.0, (self._moment[i] - rest) / gram[i][i])

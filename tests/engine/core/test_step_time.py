@@ -123,14 +123,22 @@ def test_it_follows_a_machine_that_becomes_twice_as_slow() -> None:
     assert error(model, slow) < 0.1
 
 
-def test_it_is_believed_after_sixteen_steps() -> None:
+def test_it_is_believed_after_two_steps() -> None:
     model = StepTime()
     known = []
-    for _ in range(16):
+    for _ in range(3):
         known.append(model.is_known)
         learn(model, MACHINE, 1)
-    assert known == [False] * 16
-    assert model.is_known
+    assert known == [False, False, True]
+
+
+def test_a_short_prompt_and_a_token_tell_about_how_long_a_large_step_takes() -> None:
+    """As the engine tries them out before its first request."""
+    model = StepTime()
+    for work in (work_of([Row("", 0, 0, 32, True)]), work_of([Row("", 0, 32, 1, True)])):
+        model.observe(work, seconds(MACHINE, work))
+    large = work_of([Row("", 0, 0, 256, True), *(Row("", 0, 100, 1, True) for _ in range(8))])
+    assert model.predict(large) == pytest.approx(seconds(MACHINE, large), rel=0.5)
 
 
 def test_coefficients_that_are_given_are_believed_at_once_and_until_there_is_something_better() -> None:

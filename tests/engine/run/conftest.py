@@ -27,7 +27,7 @@ class FakeBackend(FakeDevice):
 
     def __init__(self, block_size: int, vocab: int) -> None:
         super().__init__(block_size, vocab)
-        self.last = -3  # warm-up plans come before the first one's number
+        self.last = -5  # warm-up plans come before the first one's number
         self.broken: Exception | None = None  # raised by the next step
         self.refused: Exception | None = None  # raised by the load
         self.gate = threading.Event()  # a result waits for it

@@ -9,9 +9,11 @@ import pytest
 from fake_device import text
 
 from pinrail_contract.metrics import parse
+from pinrail_engine.core.plan import StepPlan, StepWork
 from pinrail_engine.core.types import FinishReason, Refused, SamplingParams, TokenEvent
 from pinrail_engine.errors import WeightsError
 from pinrail_engine.run import loop
+from pinrail_engine.run.backend import Wait
 from pinrail_engine.run.step import launch
 
 MakeRig = Callable[..., Any]
@@ -252,6 +254,19 @@ def test_a_sink_may_end_others_while_all_are_ended(rig: Any) -> None:
     rig.engine.drain(0)
     assert other.events == []
     assert rig.figure("vllm:request_success_total", finished_reason="abort") == 2
+
+
+def test_the_warm_up_tells_how_long_steps_take(make_rig: MakeRig) -> None:
+    """So that the first burst of requests already gets steps of the length that is aimed at."""
+    rig = make_rig()
+    launched = rig.backend.launch
+
+    def slowly(plan: StepPlan) -> Wait:
+        rig.clock.now += plan.tokens / 1000
+        return launched(plan)
+
+    rig.backend.launch = slowly
+    assert rig.load().state.step_time.predict(StepWork(64, 1, 64, 2_080)) == pytest.approx(0.064, rel=0.5)
 
 
 def test_an_engine_that_drains_while_it_loads_never_becomes_ready(make_rig: MakeRig) -> None:

@@ -22,8 +22,10 @@ from pinrail_engine.core.types import SamplingParams, TokenLogprobs
 from pinrail_engine.errors import LaunchError
 from pinrail_engine.model import weight_names
 from pinrail_engine.model.arch import Arch
+from pinrail_engine.run import memory
 from pinrail_engine.run.native_backend import NativeBackend, NativeOptions, problem
 from pinrail_engine.run.start import engine_for
+from pinrail_engine.run.warm_up import largest_plan
 from pinrail_engine.weights.verify import open_verified
 
 CONFIG = {
@@ -109,6 +111,21 @@ def test_a_cache_may_take_what_is_free_beside_the_largest_step(
     backend = make_backend()
     backend.load()
     assert 2**29 < backend.measure(4, 64) <= 2**30
+
+
+@pytest.mark.native
+def test_the_largest_step_takes_the_memory_that_was_measured_without_computing_it(
+    make_backend: Callable[..., NativeBackend], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pinrail_engine.run.memory.free_bytes", lambda: 2**30)
+    backend = make_backend()
+    backend.load()
+    with monkeypatch.context() as patch:
+        patch.setattr("pinrail_kernels.native.Decoder.forward", None)
+        measured = 2**30 - backend.measure(4, 20_000)
+    assert measured > 20_000 * 5 * ARCH.hidden * 4, "rows of at least five kinds"
+    more = memory.peak_of(lambda: backend.launch(largest_plan(4, 20_000, 16))())
+    assert more < measured / 5, "the cache that it fills, which is counted elsewhere"
 
 
 @pytest.mark.native

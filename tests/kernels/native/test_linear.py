@@ -15,9 +15,10 @@ F32 = NDArray[np.float32]
 FORMS = [(Kind.F32, 0), (Kind.BF16, 0), (Kind.INT8, 0), (Kind.INT4, 32), (Kind.INT4, 128)]
 
 # Sums are taken in float32 in another order than torch's; k is at most 640. Where pairs are multiplied in bfloat16
-# (vdpbf16ps) each input is rounded to 8 bits first, a relative error of 2^-9 at most.
+# (vdpbf16ps) each input is rounded to 8 bits first, a relative error of 2^-9 at most; in float16 to 11 bits, and 32
+# products are added in them.
 TOLERANCE = 2e-5
-BFLOAT16_INPUTS = 2.0**-8
+ROUNDED = {"avx512_bf16": 2.0**-8, "avx512_fp16": 2.0**-10}
 
 
 def weights(n: int, k: int, seed: int = 0) -> F32:
@@ -89,7 +90,7 @@ def test_it_multiplies_as_the_definition_does(
     w, x = weights(n, 128 * k, seed), weights(m, 128 * k, seed + 100)
     got = native.linear(native.pack(kind, w, group=group), x)
     wanted = x.astype(np.float64) @ stands_for(w, kind, group).astype(np.float64).T
-    rounded = BFLOAT16_INPUTS if native.isa == "avx512_bf16" and kind is Kind.BF16 else 0.0
+    rounded = ROUNDED.get(native.isa, 0.0) if kind is Kind.BF16 else 0.0
     bound = (TOLERANCE + rounded) * (np.abs(x) @ np.abs(stands_for(w, kind, group)).T) + 1e-6
     assert np.all(np.abs(got - wanted) <= bound)
 
@@ -112,6 +113,25 @@ def test_a_matrix_whose_inputs_do_not_fit_is_refused(native: Native, k: int) -> 
 def test_groups_that_do_not_divide_the_inputs_are_refused(native: Native) -> None:
     with pytest.raises(NativeError, match="inputs of a matrix is 40, want groups of 32"):
         native.pack(Kind.INT4, weights(4, 40), group=32)
+
+
+def test_a_row_and_weights_of_any_size_are_multiplied_to_the_same_relative_error(native: Native) -> None:
+    """Also where float16 has no such numbers."""
+    w, x = weights(40, 128), weights(5, 128, 8)
+    plain = native.linear(native.pack(Kind.BF16, w), x)
+    for of_weights, of_inputs in [(2.0**-60, 2.0**40), (2.0**20, 2.0**20), (2.0**-30, 2.0**-30)]:
+        got = native.linear(native.pack(Kind.BF16, w * np.float32(of_weights)), x * np.float32(of_inputs))
+        np.testing.assert_array_equal(got, plain * np.float32(of_weights) * np.float32(of_inputs))
+
+
+@pytest.mark.parametrize("broken", [np.nan, np.inf, -np.inf])
+def test_a_row_that_is_broken_breaks_no_other(native: Native, broken: float) -> None:
+    x = weights(14, 128, 9)
+    whole = native.linear(packed := native.pack(Kind.BF16, weights(40, 128)), x)
+    x[6, 3] = broken
+    got = native.linear(packed, x)
+    assert not np.isfinite(got[6]).any()
+    np.testing.assert_array_equal(np.delete(got, 6, 0), np.delete(whole, 6, 0))
 
 
 def test_a_not_a_number_stays_one(native: Native) -> None:
