@@ -6,7 +6,7 @@ from typing import NamedTuple
 from ..core.plan import Begin, Grown, Row, StepPlan
 from ..core.types import SamplingParams
 
-_PROMPT = 32  # tokens
+_FIRST, _MEASURED = 8, 32  # tokens of a prompt
 _PARAMS = SamplingParams(max_tokens=1, temperature=1.0, top_p=0.9)
 
 
@@ -17,9 +17,9 @@ class WarmUp(NamedTuple):
 
 def warm_up_plans(max_num_batched_tokens: int, max_model_len: int, block_size: int) -> WarmUp:
     """Twice a short prompt and one token after it. They write to blocks that nobody holds yet."""
-    n = min(_PROMPT, max_num_batched_tokens, max_model_len - 1)
-    first, second = (_request(-4 + 2 * i, n, max_model_len, block_size) for i in range(2))
-    return WarmUp(first, second)
+    most = min(max_num_batched_tokens, max_model_len - 1)
+    first = _request(-4, min(_FIRST, most), max_model_len, block_size)
+    return WarmUp(first, _request(-2, min(_MEASURED, most), max_model_len, block_size))
 
 
 def _request(number: int, n: int, max_model_len: int, block_size: int) -> tuple[StepPlan, StepPlan]:
