@@ -39,6 +39,13 @@ test-fast: lint test-unit ## lint, types, layers, unit and property tests
 test-unit: .venv/.ready $(NATIVE) model
 	PINRAIL_REQUIRE_MODEL=1 $(BIN)/python -m pytest -m "not apiserver" tests
 
+.PHONY: test-isa
+test-isa: .venv/.ready $(NATIVE) model ## the engine's tests with each instruction set forced, and without the C++ kernels
+	for isa in none $$($(BIN)/python -c "from pinrail_kernels.native import Native; print(*Native(1).isas)"); do \
+		echo "PINRAIL_ISA=$$isa"; \
+		PINRAIL_ISA=$$isa PINRAIL_REQUIRE_MODEL=1 $(BIN)/python -m pytest -q tests/engine tests/kernels || exit 1; \
+	done
+
 .PHONY: test-api
 test-api: .venv/.ready apiserver ## the API-server layer: etcd and kube-apiserver alone
 	$(BIN)/python -m pytest -m apiserver tests

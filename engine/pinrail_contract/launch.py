@@ -162,7 +162,7 @@ _HELP = {
     "max_num_batched_tokens": "tokens in one step: prefill is cut into chunks of at most this",
     "policy": "who is served first: fcfs, priority, sjf (shortest prompt), edf (earliest deadline); all count waiting",
     "target_step_ms": "milliseconds that a step should take while texts are continued: bounds its prompt tokens; "
-    "0: 200 on a CPU, 50 on an accelerator",
+    "0: 100 on a CPU, 50 on an accelerator",
     "steps_in_flight": "steps launched before the first one's tokens are known; 0: 1 on a CPU, 2 on an accelerator",
     "max_queued": "requests that may wait; past it the answer is 429",
     "max_queued_tokens": "prompt tokens that may wait; past it the answer is 429; 0: no bound",

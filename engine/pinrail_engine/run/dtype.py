@@ -42,7 +42,7 @@ def choose(wanted: Dtype, backend: BackendName, cpu: Processor, accelerator: boo
     if wanted is not Dtype.AUTO:
         return wanted, "--dtype asks for it"
     if backend is BackendName.NATIVE:
-        return Dtype.BFLOAT16, "it is half as much to read, and the CPU kernels widen it to float32"
+        return Dtype.BFLOAT16, "it is half as much to read, and the CPU kernels add up in float32"
     if accelerator:
         return Dtype.BFLOAT16, "an accelerator computes it fastest"
     if cpu.fast_bfloat16:

@@ -1,8 +1,8 @@
 """The native backend: the C++ kernels of `pinrail_kernels.native` on numpy arrays, for CPUs. No torch in the process.
 
 Weights and cache are kept as they are asked for; everything is computed in float32, except that avx512_bf16 rounds what
-bfloat16 weights are multiplied with. A row's numbers do not depend on what else is in its batch, nor on how its text is
-cut.
+bfloat16 weights are multiplied with, and avx512_fp16 multiplies them in float16. A row's numbers do not depend on what
+else is in its batch, nor on how its text is cut.
 """
 
 import logging
