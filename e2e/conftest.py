@@ -45,8 +45,8 @@ def cluster() -> None:
 
 
 @pytest.fixture(scope="session")
-def operator(cluster: None, images: dict[str, str]) -> Iterator[None]:
-    """The chart, rendered by Helm and applied: CRDs, RBAC, Deployment."""
+def chart(images: dict[str, str]) -> str:
+    """As Helm renders it: CRDs, RBAC, Deployment."""
     repository, digest = images["operator"].split("@")
     values = {
         "image.repository": repository,
@@ -56,9 +56,13 @@ def operator(cluster: None, images: dict[str, str]) -> Iterator[None]:
     }
     words = [f"--set-string={k}={v}" if k != "tickSeconds" else f"--set={k}={v}" for k, v in values.items()]
     chart = ["helm", "template", "pinrail", str(ROOT / "charts" / "pinrail"), "--namespace", SYSTEM, "--include-crds"]
-    rendered = subprocess.run([*chart, *words], capture_output=True, text=True, check=True).stdout
+    return subprocess.run([*chart, *words], capture_output=True, text=True, check=True).stdout
+
+
+@pytest.fixture(scope="session")
+def operator(cluster: None, chart: str) -> Iterator[None]:
     _namespace(SYSTEM)
-    kubectl("apply", "--server-side", "-f", "-", stdin=rendered)
+    kubectl("apply", "--server-side", "-f", "-", stdin=chart)
     kubectl("wait", "--for=condition=Established", "crd", "inferenceservices.pinrail.dev", "modelmanifests.pinrail.dev")
     kubectl("rollout", "status", "-n", SYSTEM, "deployment/pinrail-operator", "--timeout=180s")
     yield

@@ -57,8 +57,8 @@ def test_it_follows_the_load_up_and_down(service: Service, load: threading.Event
     wait_for("2 ready replicas", lambda: service.status().get("readyReplicas") == 2, show=service.describe)
     assert service.status()["scaling"]["desiredReplicas"] == 2
     load.set()
-    down = scaled(service, "from 2 to 1 replicas")
-    assert "would fit 1 replicas" in down, down
+    down = scaled(service, "from 2 to 1 replica")
+    assert "would fit 1 replica" in down, down
     wait_for("1 replica again", lambda: service.status().get("replicas") == 1, show=service.describe)
     assert service.status()["scaling"]["desiredReplicas"] == 1
     assert "Paris" in service.ask("What is the capital of France?")
