@@ -120,6 +120,10 @@ format: .venv/.ready ## put files into the common format
 chart-crds: ## copy crds/ into the chart
 	cp crds/*.yaml charts/pinrail/crds/
 
+.PHONY: docs
+docs: .venv/.ready ## write docs/reference.md from crds/
+	$(BIN)/python docs/reference.py
+
 COMPILE := $(UV) pip compile --quiet --generate-hashes --no-header --no-annotate --no-emit-index-url --python-version 3.11
 
 .PHONY: lock

@@ -34,11 +34,15 @@ def main(argv: list[str] | None = None) -> int:
         return 130
 
 
+_EXTRAS = {"import": "tools", **dict.fromkeys(("up", "operator", "status", "explain", "diff"), "operator")}
+"""What a command's package is installed with, other than `cpu`."""
+
+
 def _load(entry: EntryPoint) -> Command:
     try:
         command = entry.load()
     except ModuleNotFoundError as e:
-        extra = {"up": "operator", "operator": "operator", "import": "tools"}.get(entry.name, "cpu")
+        extra = _EXTRAS.get(entry.name, "cpu")
         raise PinrailError(f"needs {e.name}, which is not installed here: pip install 'pinrail[{extra}]'") from e
     assert isinstance(command, Command)
     return command

@@ -4,34 +4,30 @@ A file is written as NAME.part and takes its name only once its sha256 is right,
 wrong file under a right name. What is already there and right is not fetched again.
 """
 
-import contextlib
 import hashlib
 import http.client
 import shutil
 import ssl
+import threading
 import time
 import urllib.error
-import urllib.parse
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import partial
 from pathlib import Path
-from typing import IO
 
 from .errors import SourceError
 from .folder import Progress, mismatches, no_progress
 from .pins import FilePin, ModelManifest, role_of
+from .sources import Open, opener_of
 
 CHUNK = 1 << 20  # bytes
-TIMEOUT = 30.0  # seconds without a byte
+AT_ONCE = 4  # files
 ATTEMPTS = 5  # per file, each going on where the last one stopped
 DISK_MARGIN = 64 << 20  # bytes left free
 
 Wait = Callable[[float], None]
 """Takes seconds; `time.sleep`, but for tests."""
-
-Open = Callable[[str, int], contextlib.AbstractContextManager[IO[bytes]]]
-"""(file name, offset in bytes) -> the file's bytes from there on."""
 
 
 def fetch(manifest: ModelManifest, folder: Path, progress: Progress = no_progress, wait: Wait = time.sleep) -> None:
@@ -47,19 +43,43 @@ def fetch(manifest: ModelManifest, folder: Path, progress: Progress = no_progres
     wanted = [f for f in manifest.files if f.path in wrong]
     _check_disk(wanted, folder)
     progress(manifest.total_size - sum(f.size for f in wanted))
-    opener = opener_of(manifest)
-    for pin in wanted:
-        _fetch_file(pin, folder, partial(_continue, pin, opener, progress), wait)
+    _fetch_files(wanted, folder, opener_of(manifest.source), Shared(progress), wait)
 
 
-def opener_of(manifest: ModelManifest) -> Open:
-    """How to read one file of the manifest's source; raises SourceError for a kind that is mounted, not fetched."""
-    source = manifest.source
-    if source.scheme == "https":
-        return lambda name, offset: _open_https(source.uri.rstrip("/") + "/" + urllib.parse.quote(name), offset)
-    if source.scheme == "file":
-        return lambda name, offset: _open_file(Path(source.location) / name, offset)
-    raise SourceError(f"source.uri: {source.uri} is mounted, not fetched; want https:// or file://")
+class Shared:
+    """Progress of files that are fetched at once; where one has failed, it ends the others at their next chunk."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress, self._lock, self._ended = progress, threading.Lock(), False
+
+    def __call__(self, n: int) -> None:
+        with self._lock:
+            if self._ended:
+                raise Abandoned
+            self._progress(n)
+
+    def end(self) -> None:
+        with self._lock:
+            self._ended = True
+
+
+class Abandoned(Exception):
+    """Another file has failed."""
+
+
+def _fetch_files(wanted: Sequence[FilePin], folder: Path, opener: Open, progress: Shared, wait: Wait) -> None:
+    """Some at once; raises what the first that failed has raised."""
+    with ThreadPoolExecutor(AT_ONCE, "fetch") as pool:
+        transfers = [
+            pool.submit(_fetch_file, pin, folder, partial(_continue, pin, opener, progress), wait) for pin in wanted
+        ]
+        try:
+            for transfer in as_completed(transfers):
+                transfer.result()
+        except BaseException:
+            progress.end()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def _fetch_file(pin: FilePin, folder: Path, transfer: Callable[[Path], str], wait: Wait) -> None:
@@ -114,42 +134,6 @@ def _continue(pin: FilePin, opener: Open, progress: Progress, part: Path) -> str
     if have < pin.size:
         raise OSError(f"the source stopped at {have} of {pin.size} bytes")
     return digest.hexdigest()
-
-
-@contextlib.contextmanager
-def _open_https(url: str, offset: int) -> Iterator[IO[bytes]]:
-    headers = {"Range": f"bytes={offset}-"} if offset else {}
-    opener = urllib.request.build_opener(_HttpsOnly)
-    with opener.open(urllib.request.Request(url, headers=headers), timeout=TIMEOUT) as response:
-        if offset and response.status != 206:  # this server does not resume: skip what we have
-            _skip(response, offset)
-        yield response
-
-
-class _HttpsOnly(urllib.request.HTTPRedirectHandler):
-    """A redirect away from https would let the network choose the bytes, and is refused by name."""
-
-    def redirect_request(  # type: ignore[no-untyped-def]
-        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers, newurl: str
-    ) -> urllib.request.Request | None:
-        if not newurl.startswith("https://"):
-            raise SourceError(f"{req.full_url}: redirects to {newurl}, want https://")
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
-
-
-@contextlib.contextmanager
-def _open_file(path: Path, offset: int) -> Iterator[IO[bytes]]:
-    try:
-        with path.open("rb") as f:
-            f.seek(offset)
-            yield f
-    except FileNotFoundError as e:
-        raise SourceError(f"{path.name}: the source has no such file") from e
-
-
-def _skip(source: IO[bytes], n: int) -> None:
-    while n > 0 and (chunk := source.read(min(CHUNK, n))):
-        n -= len(chunk)
 
 
 def _remove_foreign(manifest: ModelManifest, folder: Path) -> None:

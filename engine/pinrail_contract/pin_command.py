@@ -56,12 +56,15 @@ def _run(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="pinrail pin", description="Write the manifest of a local model folder.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--name", required=True, help="metadata.name of the ModelManifest")
-    parser.add_argument("--source", default="", help="where pods find the files: pvc://claim/path or https://base/")
+    where = "where pods find the files: pvc://claim/path, https://base/ or hf://organisation/name"
+    parser.add_argument("--source", default="", help=where)
+    parser.add_argument("--revision", default="", help="what the source calls this version: of hf:// the commit")
     parser.add_argument("-o", "--output", type=Path, help="file to write; standard output if absent")
     args = parser.parse_args(argv)
     if not _NAME.fullmatch(args.name):
         parser.error(f"--name: got {args.name!r}, want lower-case letters, digits, '-' and '.'")
-    source = Source.from_json({"uri": args.source or f"file://{args.folder.resolve()}"}, "--source")
+    uri = args.source or f"file://{args.folder.resolve()}"
+    source = Source.from_json({"uri": uri, "revision": args.revision}, "--source")
     total = sum(p.lstat().st_size for p in args.folder.iterdir()) if args.folder.is_dir() else 0
     with ProgressBar("hashing", total) as progress:
         manifest = pin_folder(args.folder, source, progress)

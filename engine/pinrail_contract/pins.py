@@ -21,7 +21,9 @@ _FILE_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 MAX_FILES = 512
-SOURCE_SCHEMES = ("pvc", "https", "file")
+SOURCE_SCHEMES = ("pvc", "https", "hf", "file")
+_HUB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 class Role(StrEnum):
@@ -128,8 +130,8 @@ class Architecture:
 class Source:
     """Where the files come from; not part of the digest."""
 
-    uri: str  # pvc://claim/path, https://base/, file:///path
-    revision: str = ""  # what the source calls this version; informational
+    uri: str  # pvc://claim/path, https://base/, hf://organisation/name, file:///path
+    revision: str = ""  # what the source calls this version: of hf:// a commit, else informational
 
     @classmethod
     def from_json(cls, value: Any, field: str) -> Self:
@@ -137,10 +139,15 @@ class Source:
         uri, revision = value.get("uri"), value.get("revision", "")
         scheme, separator, rest = uri.partition("://") if isinstance(uri, str) else ("", "", "")
         if scheme not in SOURCE_SCHEMES or not separator or not rest or ".." in rest.split("/"):
-            wanted = "pvc://claim/path, https://base/ or file:///path, without '..'"
+            wanted = "pvc://claim/path, https://base/, hf://organisation/name or file:///path, without '..'"
             raise ManifestError(f"{field}.uri", f"got {uri!r}, want {wanted}")
         if not isinstance(revision, str):
             raise ManifestError(f"{field}.revision", f"got {revision!r}, want a string")
+        if scheme == "hf" and not _HUB_NAME.fullmatch(rest):
+            raise ManifestError(f"{field}.uri", f"got {uri!r}, want hf://organisation/name")
+        if scheme == "hf" and not _COMMIT.fullmatch(revision):
+            wanted = "the 40 lower-case hex digits of a commit: branches and tags move"
+            raise ManifestError(f"{field}.revision", f"got {revision!r}, want {wanted}")
         return cls(uri, revision)
 
     def to_json(self) -> dict[str, Any]:
@@ -149,6 +156,16 @@ class Source:
     @property
     def scheme(self) -> str:
         return self.uri.partition("://")[0]
+
+    @property
+    def is_fetched(self) -> bool:
+        """Over the network, before the engine starts; else it is mounted."""
+        return self.scheme in ("https", "hf")
+
+    @property
+    def version(self) -> str:
+        """What is read: the address, with the commit where that is part of it."""
+        return f"{self.uri}@{self.revision}" if self.scheme == "hf" else self.uri
 
     @property
     def location(self) -> str:

@@ -17,6 +17,7 @@ from kubernetes import client, config
 from .errors import Conflict, Ending, NotLeader, Refused, Unavailable
 
 APPLY = "application/apply-patch+yaml"
+MERGE = "application/merge-patch+json"
 JSON = "application/json"
 READ_TIMEOUT = (5.0, 15.0)  # seconds to connect, and between two bytes
 WRITE_TIMEOUT = (1.0, 8.0)  # together less than what a Lease lasts after the last write may begin
@@ -28,8 +29,12 @@ _MISTYPED = re.compile("failed to (create typed patch object|convert new object)
 """How server-side apply says, as an error of the server, that a field is unknown or its value cannot be read."""
 
 
-def connect() -> client.ApiClient:
-    """A client for the cluster that this runs in, or for the one that KUBECONFIG names."""
+def connect(told: Callable[[str, str, int], None] = lambda *_: None) -> client.ApiClient:
+    """A client for the cluster that this runs in, or for the one that KUBECONFIG names.
+
+    Args:
+        told: Called after each request with method, URL and status; 0 where no answer came.
+    """
     try:
         try:
             config.load_incluster_config()  # type: ignore[no-untyped-call]
@@ -40,7 +45,27 @@ def connect() -> client.ApiClient:
     configuration = client.Configuration.get_default_copy()
     configuration.connection_pool_maxsize = CONCURRENCY + 1  # and one for the Lease
     configuration.retries = False  # the queue retries, with back-off
-    return client.ApiClient(configuration)
+    return _Telling(configuration, told)
+
+
+class _Telling(client.ApiClient):
+    """Tells of each request, the Lease's as well."""
+
+    def __init__(self, configuration: client.Configuration, told: Callable[[str, str, int], None]) -> None:
+        super().__init__(configuration)
+        self._told = told
+
+    def call_api(self, method: str, url: str, *rest: Any, **named: Any) -> Any:
+        status = 0
+        try:
+            answer = super().call_api(method, url, *rest, **named)
+            status = answer.status
+            return answer
+        except client.ApiException as e:
+            status = e.status or 0
+            raise
+        finally:
+            self._told(method, url, status)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +91,10 @@ class Api:
         """Server-side apply: `manager` takes every field of `body`, and gives up those that it no longer names."""
         query = {"fieldManager": manager, "force": "true"}
         await self._call("PATCH", path, query, body, APPLY)
+
+    async def merge(self, path: str, body: Body, manager: str) -> None:
+        """Change the fields of `body` in an object that exists; Refused where it does not."""
+        await self._call("PATCH", path, {"fieldManager": manager}, body, MERGE)
 
     async def replace(self, path: str, body: Body) -> None:
         """Raises Conflict unless `body` holds the newest resourceVersion."""
@@ -96,7 +125,7 @@ class Api:
             auth_settings=["BearerToken"],
         )
         data = None if body is None else json.dumps(body)
-        payload: Any = body if content_type == JSON else data
+        payload: Any = body if content_type in (JSON, MERGE) else data
         if method != "GET" and not self.may_write():
             raise NotLeader("another operator leads")
         timeout = READ_TIMEOUT if method == "GET" else WRITE_TIMEOUT

@@ -12,6 +12,7 @@ from itertools import pairwise
 from pinrail_contract.metrics import LoadSample
 
 from .types import ScalingPolicy
+from .words import are, counted
 
 
 class Reason(StrEnum):
@@ -125,7 +126,8 @@ def decide(
     if not policy.min_replicas <= current <= policy.max_replicas:
         return _back_in_bounds(policy, inputs, history)
     if not fresh:
-        seen = f"none of {len(samples)} ready replicas reports its load" if samples else "no replica is ready"
+        ready = counted(len(samples), "ready replica")
+        seen = f"none of {ready} reports its load" if samples else "no replica is ready"
         return Decision(current, Reason.NO_METRICS, f"{seen}: hold {current}", inputs, history)
     up, signal = _needed(inputs, fresh, policy.up_target)
     down, _ = _needed(inputs, fresh, policy.down_target)
@@ -141,7 +143,7 @@ def _rise(
 ) -> Decision:
     """The load needs more than there is."""
     kept = _recent(recorded, policy, now)
-    need = f"{_figures(inputs)} need {up} replicas"
+    need = f"{_figures(inputs)} need {counted(up, 'replica')}"
     if inputs.current == policy.max_replicas:
         return Decision(inputs.current, Reason.AT_MAXIMUM, f"{need}, maxReplicas is {inputs.current}", inputs, kept)
     lowest = min(_within(kept, policy.up_window, now))
@@ -155,16 +157,18 @@ def _fall(policy: ScalingPolicy, inputs: Inputs, down: int, recorded: tuple[Want
     """The load needs no more than there is."""
     current, fewer = inputs.current, policy.clamp(down)
     if inputs.reporting < inputs.ready:
-        seen = f"{inputs.reporting} of {inputs.ready} ready replicas report their load"
+        seen = f"no load from {inputs.ready - inputs.reporting} of {counted(inputs.ready, 'ready replica')}"
         return Decision(current, Reason.METRICS_INCOMPLETE, f"{seen}: none is removed", inputs, recorded[:-1])
     kept = _recent(recorded, policy, now)
     if inputs.starting > 0:
-        return Decision(current, Reason.REPLICAS_STARTING, f"{inputs.starting} of {current} are starting", inputs, kept)
+        seen = f"{inputs.starting} of {current} {are(inputs.starting)} starting"
+        return Decision(current, Reason.REPLICAS_STARTING, seen, inputs, kept)
     if fewer >= current:
-        return Decision(current, Reason.STEADY, f"{_figures(inputs)} fit {current} replicas", inputs, kept)
-    need = f"{_figures(inputs)} would fit {fewer} replicas"
+        fits = f"{_figures(inputs)} fit {counted(current, 'replica')}"
+        return Decision(current, Reason.STEADY, fits, inputs, kept)
+    need = f"{_figures(inputs)} would fit {counted(fewer, 'replica')}"
     if inputs.deepest_queue >= policy.queue_depth:
-        seen = f"one has {inputs.deepest_queue} requests waiting, queueDepth is {policy.queue_depth}"
+        seen = f"one has {counted(inputs.deepest_queue, 'request')} waiting, queueDepth is {policy.queue_depth}"
         return Decision(current, Reason.QUEUED_REQUESTS, f"{need}; {seen}", inputs, kept)
     highest = max(_within(kept, policy.down_window, now))
     if highest >= current or kept[0].at > now - policy.down_window:
@@ -177,7 +181,8 @@ def _back_in_bounds(policy: ScalingPolicy, inputs: Inputs, history: tuple[Want, 
     below = inputs.current < policy.min_replicas
     reason = Reason.BELOW_MINIMUM if below else Reason.ABOVE_MAXIMUM
     bound = f"minReplicas is {policy.min_replicas}" if below else f"maxReplicas is {policy.max_replicas}"
-    return Decision(policy.clamp(inputs.current), reason, f"{inputs.current} replicas, {bound}", inputs, history)
+    seen = f"{counted(inputs.current, 'replica')}, {bound}"
+    return Decision(policy.clamp(inputs.current), reason, seen, inputs, history)
 
 
 def _inputs(fresh: Sequence[LoadSample], ready: int, current: int, starting: int) -> Inputs:

@@ -97,11 +97,13 @@ def _digest_is_pinned(case: _Case) -> Blocker | None:
 
 
 def _source_is_servable(case: _Case) -> Blocker | None:
-    if case.observed.manifest is None or case.observed.manifest.source.scheme in ("pvc", "https"):
+    if case.observed.manifest is None or case.observed.manifest.source.scheme != "file":
         return None
     seen = f"ModelManifest {case.service.model.manifest}: spec.source.uri: got {case.observed.manifest.source.uri}"
     step = "pods cannot read this machine's files; pin the folder again with --source, the digest stays the same"
-    return Blocker(Blocked.SOURCE_UNSUPPORTED, f"{seen}, want pvc://claim/path or https://base/; {step}")
+    return Blocker(
+        Blocked.SOURCE_UNSUPPORTED, f"{seen}, want pvc://claim/path, https://base/ or hf://organisation/name; {step}"
+    )
 
 
 def _image_is_known(case: _Case) -> Blocker | None:

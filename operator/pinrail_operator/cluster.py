@@ -2,8 +2,9 @@
 
 import asyncio
 import hashlib
+import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,11 +13,14 @@ from pinrail_contract.pins import ModelManifest
 
 from . import names
 from .api import Api
-from .errors import Conflict, OperatorError
+from .errors import Conflict, OperatorError, Refused
 from .events import Event
-from .observed import Observed, Pod, Ref
+from .observed import Observed, Pod, Ref, templates_by_revision
 from .plan import Plan
+from .rollout import needs_templates
 from .types import InferenceService, ServiceKey
+
+log = logging.getLogger("pinrail.operator")
 
 Body = Mapping[str, Any]
 
@@ -28,6 +32,7 @@ _PATHS = {
     "InferenceService": "/apis/pinrail.dev/v1alpha1/namespaces/{}/inferenceservices",
     "ModelManifest": "/apis/pinrail.dev/v1alpha1/namespaces/{}/modelmanifests",
     "Pod": "/api/v1/namespaces/{}/pods",
+    "ReplicaSet": "/apis/apps/v1/namespaces/{}/replicasets",
     "Event": "/api/v1/namespaces/{}/events",
 }
 
@@ -47,18 +52,44 @@ class Cluster:
                 "the API server knows no pinrail.dev/v1alpha1: install the CRDs, `kubectl apply -f crds/`"
             )
 
-    async def observe(self, service: InferenceService) -> Observed:
-        """Everything that a reconcile decides from."""
-        namespace, selector = service.key.namespace, ",".join(f"{k}={v}" for k, v in names.selector(service).items())
+    async def observe(self, service: InferenceService, known: Observed | None = None) -> Observed:
+        """Everything that a reconcile decides from.
+
+        Args:
+            service: What is asked for.
+            known: What was seen before, where all but the Deployment and its pods still is as it was; else it is read.
+        """
+        namespace, selector = service.key.namespace, _selector(service)
+        ref = Ref("Deployment", names.deployment(service))
+        deployment, pods, (pinned, problem, others) = await asyncio.gather(
+            self.api.get(_path(ref.kind, namespace, ref.name)),
+            self.api.get(_path("Pod", namespace), labelSelector=selector),
+            self._quiet(service) if known is None else _kept(known),
+        )
+        listed = [Pod.from_body(body) for body in (pods or {}).get("items", [])]
+        seen = Observed(
+            manifest=pinned,
+            manifest_problem=problem,
+            live={**({ref: deployment} if deployment is not None else {}), **others},
+            pods=tuple(p for p in listed if not p.is_ending),
+            ending=sum(p.is_ending for p in listed),
+        )
+        mark = seen.workload.mark if seen.workload is not None else ""
+        if not needs_templates(service, seen.pods, mark):
+            return seen
+        replica_sets = await self.api.get(_path("ReplicaSet", namespace), labelSelector=selector)
+        return replace(seen, templates=templates_by_revision((replica_sets or {}).get("items", [])))
+
+    async def _quiet(self, service: InferenceService) -> "_Quiet":
+        """What no controller writes: it changes by our hand, or by somebody's."""
+        namespace = service.key.namespace
         refs = (
-            Ref("Deployment", names.deployment(service)),
             Ref("Service", names.kubernetes_service(service)),
             Ref("PodDisruptionBudget", names.disruption_budget(service)),
         )
-        manifest, pods, config_maps, *found = await asyncio.gather(
+        manifest, config_maps, *found = await asyncio.gather(
             self.api.get(_path("ModelManifest", namespace, service.model.manifest)),
-            self.api.get(_path("Pod", namespace), labelSelector=selector),
-            self.api.get(_path("ConfigMap", namespace), labelSelector=selector),
+            self.api.get(_path("ConfigMap", namespace), labelSelector=_selector(service)),
             *(self.api.get(_path(ref.kind, namespace, ref.name)) for ref in refs),
         )
         live = {ref: body for ref, body in zip(refs, found, strict=True) if body is not None}
@@ -66,16 +97,17 @@ class Cluster:
             Ref("ConfigMap", body["metadata"]["name"]): {"apiVersion": "v1", "kind": "ConfigMap", **body}
             for body in (config_maps or {}).get("items", [])  # members of a list do not say what they are
         }
-        running = [p for p in map(Pod.from_body, (pods or {}).get("items", [])) if not p.is_ending]
-        pinned, problem = _manifest(manifest)
-        return Observed(manifest=pinned, manifest_problem=problem, live=live, pods=tuple(running))
+        return (*_manifest(manifest), live)
 
     async def apply(self, namespace: str, plan: Plan) -> None:
         """Carry out a plan, in its order."""
+        await asyncio.gather(*(self._set_cost(namespace, pod, cost) for pod, cost in plan.costs))
         for body in plan.apply:
             await self._apply(namespace, body, names.FIELD_MANAGER)
         if plan.scale is not None:
             await self._apply(namespace, plan.scale, names.SCALER_FIELD_MANAGER)
+        for body in plan.settle:
+            await self._apply(namespace, body, names.FIELD_MANAGER)
         for ref in plan.delete:
             await self.api.delete(_path(ref.kind, namespace, ref.name))
 
@@ -92,8 +124,29 @@ class Cluster:
         except Conflict:
             return
 
+    async def _set_cost(self, namespace: str, pod: str, cost: int) -> None:
+        """A pod that is gone, or that may not be written, keeps no scale-in from happening."""
+        body = {"metadata": {"annotations": {names.DELETION_COST: str(cost)}}}
+        try:
+            await self.api.merge(_path("Pod", namespace, pod), body, names.SCALER_FIELD_MANAGER)
+        except Refused as e:
+            log.warning("deletion cost of %s/%s: %s", namespace, pod, e)
+
     async def _apply(self, namespace: str, body: Body, manager: str) -> None:
         await self.api.apply(_path(body["kind"], namespace, body["metadata"]["name"]), body, manager)
+
+
+_Quiet = tuple[ModelManifest | None, str, Mapping[Ref, Body]]
+"""The manifest, or why it cannot be read; and our objects but the Deployment."""
+
+
+async def _kept(known: Observed) -> _Quiet:
+    others = {ref: body for ref, body in known.live.items() if ref.kind != "Deployment"}
+    return known.manifest, known.manifest_problem, others
+
+
+def _selector(service: InferenceService) -> str:
+    return ",".join(f"{k}={v}" for k, v in names.selector(service).items())
 
 
 def _path(kind: str, namespace: str, name: str = "") -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from .autoscale import Decision
 from .plan import Plan
+from .words import counted
 
 
 class EventType(StrEnum):
@@ -39,9 +40,9 @@ def events_for(
         events.append(Event(EventType.WARNING, stalled["reason"], stalled["message"]))
     if ready["status"] == "True" and was.get("Ready", _NONE)["status"] != "True":
         events.append(Event(EventType.NORMAL, ready["reason"], ready["message"]))
-    if plan.scale is not None and decision is not None:
+    if plan.scale is not None and decision is not None and decision.replicas != decision.inputs.current:
         count = plan.scale["spec"]["replicas"]
-        message = f"from {decision.inputs.current} to {count} replicas: {decision.message}"
+        message = f"from {decision.inputs.current} to {counted(count, 'replica')}: {decision.message}"
         events.append(Event(EventType.NORMAL, "Scaled", message))
     return tuple(events)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from pinrail_contract.termination import Reason
 
@@ -24,6 +25,7 @@ class Failure:
     message: str
     is_mismatch: bool  # the model or manifest is not the pinned one
     can_pass: bool  # waiting may help: the pod has no node yet
+    since: datetime | None = None  # when the pod was made, or its scheduler first found no node
 
 
 def first_failure(pods: Sequence[Pod]) -> Failure | None:
@@ -37,11 +39,12 @@ def _of_fault(pod: Pod, fault: Fault) -> Failure:
     said, where = fault.termination, f"pod {pod.name}, container {fault.container}"
     if said is not None:
         message = f"{where}: {said.message}; next: {_STEPS[said.reason]}"
-        return Failure(str(said.reason), message, str(said.reason) in MISMATCHES, False)
+        return Failure(str(said.reason), message, str(said.reason) in MISMATCHES, False, pod.created)
     step = "check spec.engine.image and spec.imagePullSecrets" if fault.reason in _IMAGE_REASONS else "see its log"
-    return Failure(fault.reason, f"{where}: {fault.reason}: {fault.message}; next: {step}", False, False)
+    return Failure(fault.reason, f"{where}: {fault.reason}: {fault.message}; next: {step}", False, False, pod.created)
 
 
 def _unschedulable(pod: Pod) -> Failure:
     step = "free or add a node, or change spec.resources, spec.nodeSelector, spec.affinity or spec.tolerations"
-    return Failure("Unschedulable", f"pod {pod.name}: {pod.unschedulable}; next: {step}", False, True)
+    message = f"pod {pod.name}: {pod.unschedulable}; next: {step}"
+    return Failure("Unschedulable", message, False, True, pod.unschedulable_since)

@@ -73,6 +73,19 @@ class Fields:
         """A whole number within bounds, or None where it is absent."""
         return self.integer(name, least=least, most=most) if self.has(name) else None
 
+    def count_or_share(self, name: str, *, most: int, default: int) -> int | str:
+        """A whole number of 0 to `most`, or a share of 0% to 100%, as Kubernetes' IntOrString."""
+        value: int | str = self._raw(name, default)
+        is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most
+        if not is_count and not (isinstance(value, str) and re.fullmatch(r"(100|[1-9]?[0-9])%", value)):
+            raise SpecError(self.path(name), f"got {_shown(value)}, want a whole number of 0 to {most} or 0% to 100%")
+        return value
+
+    def reference(self, name: str, default: str | None = None) -> str:
+        """The name of another resource; without a default it is required."""
+        pattern = r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?"
+        return self.text(name, pattern=pattern, wanted="a resource name", default=default, most=253)
+
     def flag(self, name: str, default: bool) -> bool:
         value = self._raw(name, default)
         if not isinstance(value, bool):
@@ -85,6 +98,14 @@ class Fields:
         if not isinstance(value, Mapping):
             raise SpecError(self.path(name), f"got {_shown(value)}, want an object")
         return value
+
+    def mappings(self, name: str, most: int) -> list[Mapping[str, Any]]:
+        """The objects of the list in `name`, passed through as they stand."""
+        items = self.items(name, most)
+        for i, item in enumerate(items):
+            if not isinstance(item, Mapping):
+                raise SpecError(f"{self.path(name)}[{i}]", f"got {_shown(item)}, want an object")
+        return items
 
     def _raw(self, name: str, default: Any) -> Any:
         value = self._value.get(name)

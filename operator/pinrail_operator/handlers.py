@@ -4,6 +4,7 @@ Kopf only watches: each event names a service whose state may have changed. Time
 one failed status patch ends them for good; nor are change handlers, which put annotations on users' objects.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,9 @@ CHILDREN = (
 )
 """Group, version and name of what a service consists of; watched by our label, or every pod of a cluster would come."""
 
+_LIVELY = ("pods", "deployments")
+"""Read with each look at a service, whatever changed."""
+
 _GROUP = "pinrail.dev/v1alpha1"
 
 
@@ -34,6 +38,8 @@ class Watch:
     """What handlers get from Kopf as `memo`."""
 
     queue: KeyQueue[ServiceKey]
+    touch: Callable[[ServiceKey], None]
+    """Called for changes that no controller makes, before their key is added."""
 
 
 @kopf.on.login(registry=registry)
@@ -57,12 +63,16 @@ async def service_changed(body: kopf.Body, memo: Watch, **_: Any) -> None:
 @kopf.on.event(_GROUP, MANIFEST_KIND, registry=registry)
 async def manifest_changed(body: kopf.Body, memo: Watch, **indices: Any) -> None:
     for service in indices["services_by_manifest"].get((_namespace(body), body["metadata"]["name"]), ()):
+        memo.touch(ServiceKey(_namespace(body), service))
         memo.queue.add(ServiceKey(_namespace(body), service))
 
 
-async def child_changed(body: kopf.Body, memo: Watch, **_: Any) -> None:
+async def child_changed(body: kopf.Body, memo: Watch, resource: kopf.Resource, **_: Any) -> None:
     """What belongs to a service says so in its label."""
-    memo.queue.add(ServiceKey(_namespace(body), body["metadata"]["labels"][names.SERVICE]))
+    key = ServiceKey(_namespace(body), body["metadata"]["labels"][names.SERVICE])
+    if resource.plural not in _LIVELY:
+        memo.touch(key)
+    memo.queue.add(key)
 
 
 for _child in CHILDREN:

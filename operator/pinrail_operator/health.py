@@ -1,4 +1,4 @@
-"""/livez and /readyz of the operator. I/O.
+"""/livez, /readyz and /metrics of the operator. I/O.
 
 Alive means that the queue turns and the Lease is still asked for: what a watch that went silent costs is bounded by
 the resync, which the same queue does.
@@ -8,6 +8,7 @@ import asyncio
 import time
 
 from aiohttp import web
+from prometheus_client import CollectorRegistry, exposition
 
 from .leader import Leadership
 from .queue import KeyQueue
@@ -16,7 +17,7 @@ from .types import ServiceKey
 PATIENCE = 60.0  # seconds without a turn, after which the process is better restarted
 
 
-def application(queue: KeyQueue[ServiceKey], leadership: Leadership) -> web.Application:
+def application(queue: KeyQueue[ServiceKey], leadership: Leadership, registry: CollectorRegistry) -> web.Application:
     def silent() -> dict[str, float]:
         """Seconds since each part last moved."""
         loop = asyncio.get_running_loop()
@@ -30,9 +31,14 @@ def application(queue: KeyQueue[ServiceKey], leadership: Leadership) -> web.Appl
         asked = leadership.tried_at > 0
         return web.json_response({"leader": leadership.is_leader()}, status=200 if asked else 503)
 
+    async def metrics(_: web.Request) -> web.Response:
+        page = exposition.generate_latest(registry)
+        return web.Response(body=page, headers={"Content-Type": exposition.CONTENT_TYPE_PLAIN_0_0_4})
+
     app = web.Application()
     app.router.add_get("/livez", livez)
     app.router.add_get("/readyz", readyz)
+    app.router.add_get("/metrics", metrics)
     return app
 
 

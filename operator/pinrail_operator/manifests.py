@@ -1,15 +1,18 @@
 """Every object that one service consists of, as Kubernetes reads it. Pure.
 
-None of them says how many replicas there are: that field of the Deployment belongs to the scaler alone.
+None of them says how many replicas there are: that field of the Deployment belongs to the scaler alone. Only a
+Deployment that is made for the first time does, or a pod would start before the scaler has spoken.
 """
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from pinrail_contract import endpoints
 from pinrail_contract.pins import API_VERSION, KIND, ModelManifest
 
 from . import names, pods
+from .rollout import PROCEED, Action, Course
 from .types import KIND as SERVICE_KIND
 from .types import InferenceService
 
@@ -19,13 +22,15 @@ KINDS = ("ConfigMap", "Service", "PodDisruptionBudget", "Deployment")
 """In the order in which they are applied: pods start with what they mount."""
 
 
-def objects_for(service: InferenceService, manifest: ModelManifest, image: str) -> tuple[Object, ...]:
+def objects_for(
+    service: InferenceService, manifest: ModelManifest, image: str, course: Course = PROCEED
+) -> tuple[Object, ...]:
     """What the cluster should hold, in the order of `KINDS`."""
     return (
         _stamped(_config_map(service, manifest)),
         _stamped(_service(service)),
         _stamped(_disruption_budget(service)),
-        _stamped(_deployment(service, manifest, image)),
+        _stamped(_steered(_deployment(service, manifest, image), course)),
     )
 
 
@@ -39,17 +44,39 @@ def replicas(service: InferenceService, count: int) -> Object:
     }
 
 
+def newborn(deployment: Mapping[str, Any], count: int) -> Object:
+    """The Deployment as it is first made: with its replicas, and without the stamp of one that is complete."""
+    metadata = {key: value for key, value in deployment["metadata"].items() if key != "annotations"}
+    return {**deployment, "metadata": metadata, "spec": {**deployment["spec"], "replicas": count}}
+
+
 def _deployment(service: InferenceService, manifest: ModelManifest, image: str) -> Object:
+    rollout = service.rollout
     return {
         **_head("apps/v1", "Deployment", names.deployment(service), service),
         "spec": {
             "selector": {"matchLabels": names.selector(service)},
-            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
-            "progressDeadlineSeconds": pods.startup_seconds(manifest) + 60,
-            "revisionHistoryLimit": 3,
+            "strategy": {
+                "type": "RollingUpdate",
+                "rollingUpdate": {"maxSurge": rollout.max_surge, "maxUnavailable": rollout.max_unavailable},
+            },
+            "progressDeadlineSeconds": rollout.progress_deadline or pods.startup_seconds(manifest) + 60,
+            "revisionHistoryLimit": service.revision_history,
             "template": pods.template(service, manifest, image),
         },
     }
+
+
+def _steered(deployment: Object, course: Course) -> Object:
+    """The Deployment while its roll-out is helped along, marked with what was begun."""
+    if course.action is Action.PROCEED:
+        return deployment
+    metadata = {**deployment["metadata"], "annotations": {names.ROLLOUT: str(course.mark)}}
+    changed: Object = {"template": course.template} if course.action is Action.ABORT else {"strategy": _ONE_GOES_FIRST}
+    return {**deployment, "metadata": metadata, "spec": {**deployment["spec"], **changed}}
+
+
+_ONE_GOES_FIRST = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
 
 
 def _service(service: InferenceService) -> Object:
@@ -103,5 +130,5 @@ def _owner(service: InferenceService) -> Object:
 
 def _stamped(body: Object) -> Object:
     """The object with the hash of itself, which a live one is compared by."""
-    annotations = {names.APPLIED: names.digest_of(body)}
+    annotations = {**body["metadata"].get("annotations", {}), names.APPLIED: names.digest_of(body)}
     return {**body, "metadata": {**body["metadata"], "annotations": annotations}}

@@ -12,6 +12,8 @@ from .autoscale import Decision, Report, Want, decide
 from .observed import Observed
 from .types import InferenceService, ScalingMode
 
+FRESH = 30.0  # seconds during which a load still says which pod is the emptiest
+
 
 @dataclass(slots=True)
 class Memory:
@@ -20,6 +22,8 @@ class Memory:
     digests: dict[str, str] = field(default_factory=dict)  # pod -> what it reported; fixed for a pod's life
     errors: dict[str, str] = field(default_factory=dict)  # pod -> why it was not read, the last time
     last: Decision | None = None
+    known: Observed | None = None  # what a whole look found, while nothing was to be done
+    known_of: tuple[int, float] = (0, 0.0)  # the service's generation then, and when
 
     def note(self, load: Mapping[str, LoadSample], digests: Mapping[str, str], observed: Observed, now: float) -> None:
         """Take in what pods just said, and forget those that are gone."""
@@ -39,6 +43,23 @@ class Memory:
         self.last = decide(policy, reports, current=workload.replicas, starting=starting, history=self.history, now=now)
         self.history = self.last.history
         return self.last
+
+    def keep(self, service: InferenceService, observed: Observed | None, now: float) -> None:
+        """Remember a look after which nothing was to be done, None after any other; its age is the last whole one's."""
+        if self.known is None:
+            self.known_of = (service.generation, now)
+        self.known = observed
+
+    def trusted(self, service: InferenceService, now: float, longest: float) -> Observed | None:
+        """What need not be read again: of this generation, and not older than `longest` seconds."""
+        generation, at = self.known_of
+        if self.known is None or generation != service.generation or now - at >= longest:
+            self.known = None
+        return self.known
+
+    def loads_at(self, now: float) -> dict[str, LoadSample]:
+        """What was said in the last `FRESH` seconds, by pod."""
+        return {pod: load for pod, (load, at) in self.loads.items() if now - at <= FRESH}
 
     def _report(self, pod: str, now: float) -> Report:
         load, at = self.loads.get(pod, (None, now))

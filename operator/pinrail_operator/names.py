@@ -18,6 +18,12 @@ REVISION = "pinrail.dev/revision"
 APPLIED = "pinrail.dev/applied"
 """Annotation of our own objects: the hash of what was last applied, so that a removed field is noticed too."""
 
+DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+"""Kubernetes' annotation of pods: of those that are ready, a ReplicaSet removes the cheapest first."""
+
+ROLLOUT = "pinrail.dev/rollout"
+"""Annotation of a Deployment whose roll-out is helped along: what was begun, and for which revision."""
+
 FIELD_MANAGER = "pinrail"
 SCALER_FIELD_MANAGER = "pinrail-scaler"
 """Owns the Deployment's `spec.replicas`, and nothing else."""

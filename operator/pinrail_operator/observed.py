@@ -1,7 +1,8 @@
 """What the cluster holds for one service, parsed once at the edge. Pure."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Self
 
 from pinrail_contract.pins import ModelManifest
@@ -10,6 +11,9 @@ from pinrail_contract.termination import Termination
 from . import names
 
 Body = Mapping[str, Any]
+
+OVERDUE = "ProgressDeadlineExceeded"
+"""Reason of the Deployment's condition Progressing."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -34,7 +38,10 @@ class Workload:
     total: int  # pods of all revisions
     updated: int  # pods of the newest revision
     config_maps: frozenset[str]  # names that its pods mount
+    is_stamped: bool  # it was applied whole, and the scaler owns its replicas
     failure: str  # why the controller cannot make progress; empty where it can
+    is_overdue: bool = False  # no progress during progressDeadlineSeconds
+    mark: str = ""  # what was begun for a roll-out that found no node, as `rollout.Mark` writes it
 
     @classmethod
     def from_body(cls, body: Body) -> Self:
@@ -48,7 +55,10 @@ class Workload:
             config_maps=frozenset(
                 v["configMap"]["name"] for v in spec["template"]["spec"].get("volumes", []) if "configMap" in v
             ),
+            is_stamped=names.APPLIED in body["metadata"].get("annotations", {}),
             failure=_workload_failure(status.get("conditions", [])),
+            is_overdue=any(c.get("reason") == OVERDUE for c in status.get("conditions", [])),
+            mark=body["metadata"].get("annotations", {}).get(names.ROLLOUT, ""),
         )
 
 
@@ -71,6 +81,9 @@ class Pod:
     is_ending: bool
     unschedulable: str  # the scheduler's words; empty where it has found a node
     faults: tuple[Fault, ...]
+    created: datetime | None = None
+    unschedulable_since: datetime | None = None
+    deletion_cost: int = 0  # as Kubernetes reads the annotation
 
     @classmethod
     def from_body(cls, body: Body) -> Self:
@@ -85,6 +98,9 @@ class Pod:
             is_ending="deletionTimestamp" in metadata or status.get("phase") in ("Succeeded", "Failed"),
             unschedulable=scheduled.get("message", "") if scheduled.get("reason") == "Unschedulable" else "",
             faults=tuple(_faults(status)),
+            created=_moment(metadata.get("creationTimestamp")),
+            unschedulable_since=_moment(scheduled.get("lastTransitionTime") or metadata.get("creationTimestamp")),
+            deletion_cost=_cost(metadata.get("annotations", {}).get(names.DELETION_COST, "0")),
         )
 
 
@@ -96,6 +112,8 @@ class Observed:
     manifest_problem: str  # why `manifest` is None, where one of that name exists
     live: Mapping[Ref, Body]  # our objects' names, and whatever carries them
     pods: tuple[Pod, ...]  # not those that are ending
+    ending: int = 0  # pods that are
+    templates: Mapping[str, Body] = field(default_factory=dict)  # revision -> its pods; read where they may be needed
 
     @property
     def workload(self) -> Workload | None:
@@ -107,10 +125,45 @@ class Observed:
         return tuple(p for p in self.pods if p.is_ready)
 
 
+def template_of(replica_set: Body) -> Body:
+    """The pod template that a Deployment made a ReplicaSet from: without the label that its controller added."""
+    template = replica_set["spec"]["template"]
+    labels = {k: v for k, v in template["metadata"].get("labels", {}).items() if k != "pod-template-hash"}
+    metadata = {k: v for k, v in template["metadata"].items() if k == "annotations"}
+    return {**template, "metadata": {**metadata, "labels": labels}}
+
+
+def templates_by_revision(replica_sets: list[Body]) -> dict[str, Body]:
+    """The newest ReplicaSet's pod template of each revision."""
+    found: dict[str, Body] = {}
+    for replica_set in sorted(replica_sets, key=_number):
+        template = template_of(replica_set)
+        found[template["metadata"]["labels"].get(names.REVISION, "")] = template
+    return found
+
+
+def _number(replica_set: Body) -> int:
+    """The Deployment's own count of its ReplicaSets."""
+    text = str(replica_set["metadata"].get("annotations", {}).get("deployment.kubernetes.io/revision", ""))
+    return int(text) if text.isdecimal() else 0
+
+
+def _moment(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None
+
+
+def _cost(text: str) -> int:
+    """Zero for what is no number, as Kubernetes has it."""
+    try:
+        return int(text)
+    except ValueError:
+        return 0
+
+
 def _workload_failure(conditions: list[Body]) -> str:
     for condition in conditions:
         kind, status, reason = condition["type"], condition["status"], condition.get("reason", "")
-        if (kind, status) == ("ReplicaFailure", "True") or reason == "ProgressDeadlineExceeded":
+        if (kind, status) == ("ReplicaFailure", "True") or reason == OVERDUE:
             return f"{reason}: {condition.get('message', '')}"
     return ""
 

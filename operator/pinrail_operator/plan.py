@@ -2,34 +2,45 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
-from . import checks, pods
+from pinrail_contract.metrics import LoadSample
+
+from . import checks, deletion_cost, pods
 from .autoscale import Decision
 from .checks import Blocker
 from .drift import is_applied
-from .manifests import objects_for, replicas
+from .manifests import newborn, objects_for, replicas
 from .observed import Observed, Ref, Workload
+from .rollout import PROCEED, Action, Course, is_complete
 from .types import InferenceService, ScalingMode
 
 Object = Mapping[str, Any]
+Loads = Mapping[str, LoadSample]  # by pod
+
+_NO_LOADS: Loads = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Carried out in this order. An empty one means that nothing is to be done."""
 
+    costs: tuple[tuple[str, int], ...] = ()  # pod, what its deletion costs; a scale-in goes on without them
     apply: tuple[Object, ...] = ()
     scale: Object | None = None  # the Deployment's replicas alone
+    settle: tuple[Object, ...] = ()  # applied after that: a new Deployment, whose replicas the scaler now owns
     delete: tuple[Ref, ...] = ()
 
     @property
     def is_empty(self) -> bool:
-        return not self.apply and self.scale is None and not self.delete
+        return self.scale is None and not (self.costs or self.apply or self.settle or self.delete)
 
     def __str__(self) -> str:
-        lines = [f"apply {o['kind']} {o['metadata']['name']}" for o in self.apply]
+        lines = [f"set deletion cost of {pod} to {cost}" for pod, cost in self.costs]
+        lines += [f"apply {o['kind']} {o['metadata']['name']}" for o in self.apply]
         lines += [f"scale {self.scale['metadata']['name']} to {self.scale['spec']['replicas']}"] if self.scale else []
+        lines += [f"apply {o['kind']} {o['metadata']['name']}" for o in self.settle]
         lines += [f"delete {ref.kind} {ref.name}" for ref in self.delete]
         return ", ".join(lines) or "nothing to do"
 
@@ -40,8 +51,19 @@ def plan_for(
     blocker: Blocker | None,
     image: str,
     decision: Decision | None,
+    course: Course = PROCEED,
+    loads: Loads = _NO_LOADS,
 ) -> Plan:
     """The changes, or none where the service is blocked or paused.
+
+    A Deployment that named no replicas would begin with one, so a new one is made with as many as are asked for. Only
+    when the scaler owns that field is it applied as ever, with its stamp: until then, each reconcile does the rest.
+
+    | Deployment      | apply                     | scale         | settle         |
+    |-----------------|---------------------------|---------------|----------------|
+    | is not there    | the others, a newborn one | always        | the Deployment |
+    | bears no stamp  | the others                | always        | the Deployment |
+    | bears any stamp | whatever has drifted      | if it differs | -              |
 
     Args:
         service: What is asked for.
@@ -49,13 +71,24 @@ def plan_for(
         blocker: The first check that failed.
         image: The engine's image.
         decision: What the scaler says; None for a fixed number of replicas, or before there is a Deployment.
+        course: How the roll-out is helped along.
+        loads: What ready pods said just now.
     """
     if blocker is not None or service.paused or observed.manifest is None:
         return Plan()
-    wanted = objects_for(service, observed.manifest, image)
+    wanted = objects_for(service, observed.manifest, image, course)
+    is_lost = course.action is Action.ABORT and course.template is None  # it cannot be said what to go back to
+    known = tuple(o for o in wanted if not (is_lost and o["kind"] == "Deployment"))
+    due = tuple(o for o in known if not is_applied(o, observed.live.get(Ref.of(o))))
+    workload = observed.workload
+    settle = tuple(o for o in due if o["kind"] == "Deployment" and not (workload and workload.is_stamped))
+    born = tuple(newborn(o, service.least_replicas) for o in settle if workload is None)
+    scale = _scale(service, workload, decision)
     return Plan(
-        apply=tuple(o for o in wanted if not is_applied(o, observed.live.get(Ref.of(o)))),
-        scale=_scale(service, observed.workload, decision),
+        costs=_costs(observed, scale, loads),
+        apply=(*(o for o in due if o not in settle), *born),
+        scale=scale,
+        settle=settle,
         delete=_left_over(service, observed, {Ref.of(o) for o in wanted}),
     )
 
@@ -67,23 +100,31 @@ def target_revision(service: InferenceService, observed: Observed, image: str) -
 
 def is_rolled_out(workload: Workload | None, revision: str) -> bool:
     """Whether every pod is of that revision."""
-    return workload is not None and (workload.revision == revision and workload.is_current) and _is_uniform(workload)
+    return workload is not None and is_complete(workload, revision)
 
 
-def _is_uniform(workload: Workload) -> bool:
-    return workload.updated == workload.total and workload.updated >= min(1, workload.replicas)
+def _costs(observed: Observed, scale: Object | None, loads: Loads) -> tuple[tuple[str, int], ...]:
+    """Before a scale-in, and while one is under way; during a roll-out there are more pods than replicas anyway."""
+    workload = observed.workload
+    if workload is None:
+        return ()
+    count: int = scale["spec"]["replicas"] if scale is not None else workload.replicas
+    is_under_way = count < workload.replicas or is_complete(workload, workload.revision)
+    return deletion_cost.changes(observed, count, loads) if is_under_way else ()
 
 
 def _scale(service: InferenceService, workload: Workload | None, decision: Decision | None) -> Object | None:
     count = _count(service, workload, decision)
+    if workload is not None and not workload.is_stamped:
+        return replicas(service, workload.replicas if count is None else count)  # the scaler takes the field over
     has = None if workload is None else workload.replicas
     return None if count is None or count == has else replicas(service, count)
 
 
 def _count(service: InferenceService, workload: Workload | None, decision: Decision | None) -> int | None:
     """The number of replicas to write, or None to leave what there is."""
-    if workload is None or service.scaling is None:
-        return service.least_replicas
+    if workload is None or workload.replicas == 0 or service.scaling is None:
+        return service.least_replicas  # what was suspended begins anew, whatever the scaler's mode
     return decision.replicas if decision is not None and service.scaling.mode is ScalingMode.ACTIVE else None
 
 

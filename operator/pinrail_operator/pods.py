@@ -11,6 +11,7 @@ from pinrail_contract import endpoints, termination
 from pinrail_contract.pins import ModelManifest
 
 from . import names
+from .passed_through import PodSettings
 from .types import InferenceService
 
 TEMPLATE_VERSION = 2
@@ -41,7 +42,7 @@ def revision(service: InferenceService, manifest: ModelManifest, image: str) -> 
         {
             "template": TEMPLATE_VERSION,
             "image": image,
-            "source": manifest.source.uri,
+            "source": manifest.source.version,
             "engine": service.launch(model_dir="", manifest="").args(),
             "env": service.engine.env,
             "resources": pod.resources,
@@ -51,8 +52,19 @@ def revision(service: InferenceService, manifest: ModelManifest, image: str) -> 
             "priorityClassName": pod.priority_class_name,
             "runtimeClassName": pod.runtime_class_name,
             "imagePullSecrets": pod.image_pull_secrets,
+            **_younger(pod),
         }
     )
+
+
+def _younger(pod: PodSettings) -> dict[str, Any]:
+    """Fields that came after the first release: named in a revision only where they are used."""
+    given = {
+        "topologySpreadConstraints": pod.topology_spread,
+        "podLabels": pod.labels,
+        "podAnnotations": pod.annotations,
+    }
+    return {key: value for key, value in given.items() if value}
 
 
 def startup_seconds(manifest: ModelManifest) -> int:
@@ -62,12 +74,13 @@ def startup_seconds(manifest: ModelManifest) -> int:
 
 def template(service: InferenceService, manifest: ModelManifest, image: str) -> dict[str, Any]:
     """The Deployment's `spec.template`."""
-    labels = {**names.labels(service), names.REVISION: revision(service, manifest, image)}
-    return {"metadata": {"labels": labels}, "spec": _spec(service, manifest, image)}
+    pod, ours = service.pod, {**names.labels(service), names.REVISION: revision(service, manifest, image)}
+    annotations = {"annotations": dict(pod.annotations)} if pod.annotations else {}
+    return {"metadata": {"labels": {**pod.labels, **ours}, **annotations}, "spec": _spec(service, manifest, image)}
 
 
 def _spec(service: InferenceService, manifest: ModelManifest, image: str) -> dict[str, Any]:
-    fetches = manifest.source.scheme == "https"
+    fetches = manifest.source.is_fetched
     return {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
@@ -171,8 +184,14 @@ def _passed_through(service: InferenceService) -> dict[str, Any]:
         "nodeSelector": dict(pod.node_selector),
         "tolerations": list(pod.tolerations),
         "affinity": dict(pod.affinity),
+        "topologySpreadConstraints": [{**_own_pods(service), **dict(c)} for c in pod.topology_spread],
         "priorityClassName": pod.priority_class_name,
         "runtimeClassName": pod.runtime_class_name,
         "imagePullSecrets": [{"name": name} for name in pod.image_pull_secrets],
     }
     return {key: value for key, value in given.items() if value}
+
+
+def _own_pods(service: InferenceService) -> dict[str, Any]:
+    """What a spread constraint without a selector counts; Kubernetes would count no pod at all."""
+    return {"labelSelector": {"matchLabels": names.selector(service)}}

@@ -37,6 +37,11 @@ class KeyQueue(Generic[Key]):
         self._due[key] = min(due, self._due.get(key, due))
         self._changed.set()
 
+    def waiting(self) -> tuple[float, ...]:
+        """How long each key that is due has waited for its turn, in seconds."""
+        now = self._now()
+        return tuple(now - at for key, at in list(self._due.items()) if self._is_due(key, at))
+
     async def run(self, work: Callable[[Key], Awaitable[float | None]]) -> None:
         """Work for ever; `work` returns the seconds until the key is due again, or None to forget it."""
         async with asyncio.TaskGroup() as tasks:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from . import checks, status
+from . import checks, rollout, status
 from .autoscale import Decision
 from .checks import Blocked, Blocker
 from .errors import Refused, SpecError
@@ -29,7 +29,7 @@ class Cluster(Protocol):
     """What a reconcile needs of the cluster; `cluster.Cluster` in life, a fake in tests."""
 
     async def service(self, key: ServiceKey) -> Body | None: ...
-    async def observe(self, service: InferenceService) -> Observed: ...
+    async def observe(self, service: InferenceService, known: Observed | None = None) -> Observed: ...
     async def apply(self, namespace: str, plan: Plan) -> None: ...
     async def write_status(self, body: Body, status: Body) -> None: ...
     async def post(self, body: Body, event: Event) -> None: ...
@@ -49,9 +49,22 @@ class Reconciler:
     clock: Callable[[], float] = time.monotonic
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     memories: dict[ServiceKey, Memory] = field(default_factory=dict)
+    touched: set[ServiceKey] = field(default_factory=set)  # since the last look at them began
+    told: Callable[[ServiceKey, Body, Decision | None], None] = lambda *_: None
+    """Called with each status and decision that a reconcile came to."""
+
+    def touch(self, key: ServiceKey) -> None:
+        """Something of a service but its Deployment and pods has changed: the next look reads all of it."""
+        self.touched.add(key)
 
     async def reconcile(self, key: ServiceKey) -> float | None:
-        """Returns the seconds until the next look, or None for a service that is gone."""
+        """Returns the seconds until the next look, or None for a service that is gone.
+
+        Between two whole looks, at most `resync` seconds apart, only the service, its Deployment and pods are read.
+        """
+        if key in self.touched:
+            self.touched.remove(key)
+            self.memories.setdefault(key, Memory()).known = None
         body = await self.cluster.service(key)
         if body is None or "deletionTimestamp" in body["metadata"]:
             self.memories.pop(key, None)
@@ -61,22 +74,29 @@ class Reconciler:
         except SpecError as e:
             await self._report(body, status.refused(body, e, body.get("status", {}), self.now()), Plan(), None)
             return self.resync
-        observed = await self.cluster.observe(service)
+        known = self.memories.setdefault(key, Memory()).trusted(service, self.clock(), self.resync)
+        observed = await self.cluster.observe(service, known)
         memory = await self._measure(service, observed)
         decision = memory.decide(service, observed, self.clock())
         image = service.engine.image or self.engine_image
         blocker = checks.first_blocker(service, observed, image)
-        plan = plan_for(service, observed, blocker, image, decision)
+        target = target_revision(service, observed, image)
+        course = rollout.PROCEED
+        if blocker is None and not service.paused:
+            course = rollout.choose(service, observed, target, self.now())
+        plan = plan_for(service, observed, blocker, image, decision, course, memory.loads_at(self.clock()))
+        memory.keep(service, observed if plan.is_empty and blocker is None else None, self.clock())
         refused = await self._apply(service, plan, decision)
         blocker = blocker or refused
         view = View(
             service=service,
             observed=observed,
-            target=target_revision(service, observed, image),
+            target=target,
             blocker=blocker,
             decision=decision,
             digests=memory.digests,
             done=Plan() if refused else plan,
+            course=course,
         )
         await self._report(body, status.render(view, body.get("status", {}), self.now()), view.done, decision)
         return self.tick if _is_watched(view) else self.resync
@@ -113,6 +133,7 @@ class Reconciler:
         The cluster drops an event that says what an earlier one said.
         """
         previous = body.get("status", {})
+        self.told(ServiceKey(body["metadata"]["namespace"], body["metadata"]["name"]), fresh, decision)
         for event in events_for(previous, fresh, plan, decision):
             try:
                 await self.cluster.post(body, event)
@@ -126,8 +147,13 @@ def _is_watched(view: View) -> bool:
     """Whether it is to be looked at soon, though no event may come: what takes our names is not watched."""
     ready = view.observed.ready_pods
     is_kept_out = view.blocker is not None and view.blocker.reason is Blocked.NAME_TAKEN
-    is_moving = view.decision is not None or view.is_applying or is_kept_out
+    is_moving = view.decision is not None or view.is_applying or is_kept_out or _waits_for_a_node(view)
     return is_moving or any(p.name not in view.digests for p in ready)
+
+
+def _waits_for_a_node(view: View) -> bool:
+    """Time alone will call for something: no event tells that a pod has waited long enough."""
+    return not view.is_rolled_out and any(p.unschedulable for p in view.current_pods)
 
 
 def _line(service: InferenceService, decision: Decision) -> str:

@@ -18,6 +18,7 @@ from .metrics import Scraper
 from .queue import KeyQueue
 from .reconcile import Reconciler
 from .settings import Settings
+from .telemetry import Telemetry
 from .types import ServiceKey
 
 log = logging.getLogger("pinrail.operator")
@@ -33,18 +34,20 @@ def run(settings: Settings) -> int:
 
 
 async def _run(settings: Settings) -> None:
-    http = connect()
     queue: KeyQueue[ServiceKey] = KeyQueue(settings.concurrency)
+    telemetry = Telemetry(lambda: leadership.is_leader(), queue)
+    http = connect(telemetry.requested)
     leadership = Leadership.candidate(http, settings.lease_namespace, settings.lease_name, settings.lease_identity)
     api = Api(http, leadership.is_leader)
     cluster = Cluster(api)
     scraper = Scraper.create()
     reconciler = Reconciler(
         cluster=cluster,
-        scraper=scraper,
+        scraper=telemetry.counted(scraper),
         engine_image=settings.engine_image,
         tick=settings.tick,
         resync=settings.resync,
+        told=telemetry.told,
     )
 
     async def work(key: ServiceKey) -> float | None:
@@ -53,9 +56,13 @@ async def _run(settings: Settings) -> None:
         return await reconciler.reconcile(key)
 
     await cluster.require_crds()
-    server = await health.serve(health.application(queue, leadership), settings.health_port)
+    server = await health.serve(health.application(queue, leadership, telemetry.registry), settings.health_port)
     try:
-        await _first_ended(queue.run(work), leadership.run(), _watch(settings, queue))
+        await _first_ended(
+            queue.run(telemetry.measured(work)),
+            leadership.run(),
+            _watch(settings, handlers.Watch(queue, reconciler.touch)),
+        )
     finally:
         await leadership.release()
         await scraper.close()
@@ -76,11 +83,11 @@ async def _first_ended(*parts: Coroutine[Any, Any, None]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _watch(settings: Settings, queue: KeyQueue[ServiceKey]) -> None:
+async def _watch(settings: Settings, watch: handlers.Watch) -> None:
     await kopf.operator(
         registry=handlers.registry,
         settings=_kopf_settings(),
-        memo=handlers.Watch(queue),
+        memo=watch,
         standalone=True,  # leadership is the Lease's, and peers are not looked for
         clusterwide=not settings.watched,
         namespaces=settings.watched,

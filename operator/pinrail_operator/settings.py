@@ -39,7 +39,7 @@ class Settings:
     """Services that are reconciled at once."""
 
     health_port: int = _setting("PINRAIL_HEALTH_PORT", 8080, 0)
-    """Port of /livez and /readyz; 0 listens nowhere."""
+    """Port of /livez, /readyz and /metrics; 0 listens nowhere."""
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] = os.environ) -> Self:

@@ -16,9 +16,11 @@ from .autoscale import Decision, Inputs, Reason
 from .checks import MODEL_REASONS, Blocked, Blocker
 from .errors import SpecError
 from .failures import Failure, first_failure
-from .observed import Observed, Pod
+from .observed import OVERDUE, Observed, Pod
 from .plan import Plan, is_rolled_out
+from .rollout import PROCEED, Action, Course, since
 from .types import InferenceService, ScalingMode
+from .words import are, counted
 
 Status = dict[str, Any]
 
@@ -49,6 +51,7 @@ class View:
         default_factory=dict
     )  # pod -> the manifest digest that it verified, or FILES_DIFFER
     done: Plan = field(default_factory=Plan)  # what was just carried out
+    course: Course = PROCEED  # how the roll-out is helped along
 
     @property
     def current_pods(self) -> tuple[Pod, ...]:
@@ -71,7 +74,12 @@ class View:
     @property
     def is_applying(self) -> bool:
         """What was observed is about to change, since something was just applied; the scaler's work is no change."""
-        return bool(self.done.apply) or (self.done.scale is not None and self.decision is None)
+        return bool(self.done.apply or self.done.settle) or (self.done.scale is not None and self.decision is None)
+
+    @property
+    def is_at_rest(self) -> bool:
+        """None is asked for, and none is left."""
+        return self.service.least_replicas == 0 and not self.observed.pods
 
     @property
     def is_rolled_out(self) -> bool:
@@ -149,10 +157,11 @@ def _model_verified(view: View) -> Condition:
         seen = f"pod {wrong[0]} reports {view.digests[wrong[0]]}, want {pinned}; next: delete the pod"
         return Condition("ModelVerified", "False", "DigestDiffers", seen)
     if not ready:
-        return Condition("ModelVerified", "Unknown", "NoReplicaReady", "no replica of this revision is ready yet")
+        none = "no replica runs" if view.is_at_rest else "no replica of this revision is ready yet"
+        return Condition("ModelVerified", "Unknown", "NoReplicaReady", none)
     reporting = sum(p.name in view.digests for p in ready)
     if reporting < len(ready):
-        seen = f"{reporting} of {len(ready)} ready replicas report their manifest's digest"
+        seen = f"no digest yet from {len(ready) - reporting} of {counted(len(ready), 'ready replica')}"
         return Condition("ModelVerified", "Unknown", "NotReported", seen)
     return Condition("ModelVerified", "True", "Verified", f"all ready replicas report {pinned}")
 
@@ -161,11 +170,12 @@ def _workload_ready(view: View) -> Condition:
     """Whether the least number of replicas is ready, of whatever revision."""
     ready, least = len(view.observed.ready_pods), view.service.least_replicas
     if least == 0:
-        return Condition("WorkloadReady", "False", "NoReplicas", "spec.replicas is 0; next: raise it")
+        return _without_replicas(view)
     if ready >= least:
-        return Condition("WorkloadReady", "True", "ReplicasReady", f"at least {least} replicas are ready")
+        seen = f"at least {counted(least, 'replica')} {are(least)} ready"
+        return Condition("WorkloadReady", "True", "ReplicasReady", seen)
     failure, workload = view.failure, view.observed.workload
-    seen = f"{ready} of {least} replicas are ready"
+    seen = f"{ready} of {counted(least, 'replica')} {are(least)} ready"
     if failure is not None:
         return Condition("WorkloadReady", "False", failure.reason, f"{seen}; {failure.message}")
     if workload is not None and workload.failure:
@@ -173,14 +183,44 @@ def _workload_ready(view: View) -> Condition:
     return Condition("WorkloadReady", "False", "ReplicasStarting", seen)
 
 
+def _without_replicas(view: View) -> Condition:
+    """Nothing is asked for, which is healthy once nothing is left."""
+    left, suspended = len(view.observed.pods), view.service.suspended
+    why = "spec.suspend is true" if suspended else "spec.replicas is 0"
+    if left:
+        seen = f"{why}: {counted(left, 'replica')} {are(left)} yet to stop"
+        return Condition("WorkloadReady", "False", "ReplicasStopping", seen)
+    if suspended:
+        return Condition("WorkloadReady", "True", "Suspended", f"{why}: no replica runs until it is false")
+    return Condition("WorkloadReady", "True", "NoReplicasWanted", f"{why}: nothing is asked for, and nothing serves")
+
+
 def _rollout_complete(view: View) -> Condition:
     if view.is_rolled_out:
         return Condition("RolloutComplete", "True", "RolledOut", f"all replicas are of revision {view.target}")
     if view.observed.workload is None:
         return Condition("RolloutComplete", "False", "NotStarted", "there is no Deployment yet")
-    reason = "Paused" if view.service.paused else "RollingOut"
-    message = f"replicas of revision {view.target or 'unknown'} are not the only ones yet"
+    reason, awaited = _awaited(view)
+    if view.service.paused or view.course.reason:
+        reason = "Paused" if view.service.paused else view.course.reason
+    seen = f"replicas of revision {view.target or 'unknown'} are not the only ones yet"
+    message = "; ".join(filter(None, (view.course.message or seen, awaited)))
     return Condition("RolloutComplete", "False", reason, message)
+
+
+def _awaited(view: View) -> tuple[str, str]:
+    """Why the roll-out is not complete: which pod waits, for what and since when; no words for what an action says.
+
+    Times are moments, not durations, which would make each tick a write.
+    """
+    failure, starting = view.failure, [p for p in view.current_pods if not p.is_ready]
+    if failure is not None:
+        is_said = view.course.reason == failure.reason
+        return failure.reason, "" if is_said else f"{failure.message} (waiting {since(failure.since)})"
+    if not starting:
+        return "RollingOut", ""
+    oldest = min(starting, key=lambda p: (p.created is not None, p.created, p.name))
+    return "RollingOut", f"pod {oldest.name} is starting (waiting {since(oldest.created)})"
 
 
 def _stalled(view: View, verified: Condition) -> Condition:
@@ -191,24 +231,33 @@ def _stalled(view: View, verified: Condition) -> Condition:
         return Condition("Stalled", "True", blocker.reason, blocker.message + serving)
     if verified.status == "False" and verified.reason != FILES_DIFFER:
         return Condition("Stalled", "True", verified.reason, verified.message + serving)
+    if view.course.action is Action.ABORT:
+        return Condition("Stalled", "True", view.course.reason, view.course.message + serving)
     is_short = not view.is_rolled_out or len(view.observed.ready_pods) < view.service.least_replicas
     if is_short and failure is not None and not failure.can_pass:
         return Condition("Stalled", "True", failure.reason, failure.message + serving)
-    if is_short and workload is not None and workload.failure:
-        return Condition("Stalled", "True", "WorkloadFailed", workload.failure + serving)
+    if is_short and workload is not None and workload.failure and workload.is_current:
+        awaited = "; ".join(filter(None, (workload.failure, _awaited(view)[1])))
+        return Condition("Stalled", "True", OVERDUE if workload.is_overdue else "WorkloadFailed", awaited + serving)
     return Condition("Stalled", "False", "Progressing", "nothing waits for a person")
 
 
 def _ready(view: View, stalled: Condition, *parts: Condition) -> Condition:
-    """The first part that is not healthy says why; files that differ are served where verification only warns."""
+    """The first part that is not healthy says why; files that differ are served where verification only warns.
+
+    No replicas are healthy where none is asked for: there is nothing to verify.
+    """
     name = view.service.model.name
     if stalled.status == "True":
         return Condition("Ready", "False", stalled.reason, stalled.message)
-    for part in (*parts[1:], parts[0]):
+    verified, workload, rollout = parts
+    for part in (workload, rollout, verified):
+        if part is verified and view.is_at_rest:
+            return Condition("Ready", "True", workload.reason, workload.message)
         if part.status != "True" and part.reason != FILES_DIFFER:
             return Condition("Ready", part.status, part.reason, part.message)
     if view.differing:
-        return Condition("Ready", "True", "ServingUnverified", f"serves {name}, of which {parts[0].message}")
+        return Condition("Ready", "True", "ServingUnverified", f"serves {name}, of which {verified.message}")
     return Condition("Ready", "True", "Serving", f"verified replicas serve {name}")
 
 
@@ -218,7 +267,7 @@ def _reconciling(view: View, stalled: Condition, rollout: Condition, workload: C
     if stalled.status == "True":
         return Condition("Reconciling", "False", "Stalled", "see the condition Stalled")
     for part in (workload, rollout):
-        if part.status != "True" and part.reason != "NoReplicas":
+        if part.status != "True":
             return Condition("Reconciling", "True", part.reason, part.message)
     if view.is_applying:
         return Condition("Reconciling", "True", "Applying", "changes were just applied")
@@ -271,7 +320,7 @@ def _scaling(view: View, previous: Mapping[str, Any], now: datetime) -> Status:
     if decision is None:
         return dict(previous)
     kept = {"lastScale": previous["lastScale"]} if "lastScale" in previous else {}
-    if view.done.scale is not None:
+    if view.done.scale is not None and decision.replicas != decision.inputs.current:
         change = {"from": decision.inputs.current, "to": decision.replicas, "reason": str(decision.reason)}
         kept = {"lastScale": {**change, "message": decision.message, "time": _written(now)}}
     fresh = {**_figures(decision), **kept}
@@ -308,7 +357,9 @@ def _model(view: View) -> Status:
 
 def _old_serving(view: View) -> str:
     old = [p for p in view.observed.ready_pods if p.revision != view.target]
-    return f"; {len(old)} replicas of the previous revision go on serving" if old else ""
+    if not old:
+        return ""
+    return f"; {counted(len(old), 'replica')} of the previous revision {'goes' if len(old) == 1 else 'go'} on serving"
 
 
 def _with_times(

@@ -11,11 +11,21 @@ from enum import StrEnum
 from typing import Any, Self
 
 from pinrail_contract import endpoints
-from pinrail_contract.launch import Dtype, LaunchSpec, Verification, parse_bytes
+from pinrail_contract.launch import (
+    BackendName,
+    Dtype,
+    LaunchSpec,
+    Policy,
+    Quantization,
+    Switch,
+    Verification,
+    parse_bytes,
+)
 from pinrail_contract.pins import API_VERSION, DIGEST
 
 from .errors import SpecError
 from .fields import Fields
+from .passed_through import PodSettings
 
 KIND = "InferenceService"
 MAX_REPLICAS = 1000
@@ -26,6 +36,14 @@ class ScalingMode(StrEnum):
     ACTIVE = "Active"  # scales
     RECOMMEND = "Recommend"  # only reports what it would do
     PAUSED = "Paused"  # neither
+
+
+class OnUnschedulable(StrEnum):
+    """What a roll-out does whose new pod finds no node while an old one holds the place."""
+
+    WAIT = "Wait"  # says so, and waits
+    REPLACE = "Replace"  # lets one old pod go first
+    ABORT = "Abort"  # goes back to the previous revision
 
 
 class EngineType(StrEnum):
@@ -61,7 +79,7 @@ class ModelPin:
                 wanted="at most 128 letters, digits and ._/:- between letters or digits",
                 most=128,
             ),
-            manifest=_reference(reference, "name"),
+            manifest=reference.reference("name"),
             digest=f.text("digest", pattern=DIGEST.pattern, wanted="sha256: and 64 lower-case hex digits"),
         )
 
@@ -71,7 +89,12 @@ class Engine:
     """`spec.engine`"""
 
     image: str  # empty: the operator's default
+    backend: BackendName
     dtype: Dtype
+    quantization: Quantization
+    prefix_cache: Switch
+    cache_events: Switch
+    traces_endpoint: str  # URL of an OTLP/HTTP collector; empty: no traces
     env: tuple[tuple[str, str], ...]  # name, value
 
     @classmethod
@@ -81,8 +104,20 @@ class Engine:
         if image and verification is Verification.ENFORCE and not is_pinned(image):
             wanted = "want a reference that ends in @sha256:<64 hex digits> while spec.verification.mode is Enforce"
             raise SpecError(f.path("image"), f"got {image!r}, {wanted}")
-        env = tuple(_variable(v) for v in f.children("env", {"name", "value"}, most=64))
-        return cls(image=image, dtype=f.choice("dtype", Dtype.AUTO), env=env)
+        backend, quantization = f.choice("backend", BackendName.AUTO), f.choice("quantization", Quantization.NONE)
+        if backend is BackendName.TORCH and quantization is not Quantization.NONE:
+            wanted = "want none while spec.engine.backend is torch: the native backend alone keeps weights so"
+            raise SpecError(f.path("quantization"), f"got {str(quantization)!r}, {wanted}")
+        return cls(
+            image=image,
+            backend=backend,
+            dtype=f.choice("dtype", Dtype.AUTO),
+            quantization=quantization,
+            prefix_cache=_switch(f.flag("prefixCache", True)),
+            cache_events=_switch(f.flag("cacheEvents", False)),
+            traces_endpoint=f.text("tracesEndpoint", pattern=r"https?://\S+", wanted="an http(s) URL", default=""),
+            env=tuple(_variable(v) for v in f.children("env", {"name", "value"}, most=64)),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,8 +128,10 @@ class Limits:
     max_num_seqs: int  # requests that run at once
     max_num_batched_tokens: int  # tokens in one step
     max_queued: int  # requests that may wait
+    max_queued_tokens: int  # prompt tokens that may wait; 0: no bound
+    max_queue_wait: int  # seconds that a request may wait for its first step; 0: no bound
     block_size: int  # tokens in one KV block
-    kv_cache_memory: int  # bytes
+    kv_cache_memory: int  # bytes; 0: what is free in the pod, as the engine measures it
 
     @classmethod
     def parse(cls, f: Fields) -> Self:
@@ -103,8 +140,51 @@ class Limits:
             max_num_seqs=f.integer("maxNumSeqs", least=1, most=4096, default=32),
             max_num_batched_tokens=f.integer("maxNumBatchedTokens", least=1, most=2**20, default=512),
             max_queued=f.integer("maxQueued", least=1, most=10**6, default=256),
+            max_queued_tokens=f.optional_integer("maxQueuedTokens", least=1, most=2**40) or 0,
+            max_queue_wait=f.optional_integer("maxQueueWaitSeconds", least=1, most=86400) or 0,
             block_size=f.integer("blockSize", least=1, most=1024, default=16),
             kv_cache_memory=_memory(f),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheduling:
+    """`spec.scheduling`: how one replica fills its steps."""
+
+    policy: Policy
+    target_step: int  # milliseconds that a step should take while texts are continued; 0: by the device
+    steps_in_flight: int  # steps launched before the first one's tokens are known; 0: by the device
+
+    @classmethod
+    def parse(cls, f: Fields) -> Self:
+        return cls(
+            policy=f.choice("policy", Policy.FCFS),
+            target_step=f.optional_integer("targetStepMilliseconds", least=1, most=60_000) or 0,
+            steps_in_flight=f.optional_integer("stepsInFlight", least=1, most=8) or 0,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollout:
+    """`spec.rollout`: how pods of one revision give way to those of the next."""
+
+    max_surge: int | str  # pods above the wanted number, or a share of it such as "25%"
+    max_unavailable: int | str  # pods that may be missing, or a share of them
+    on_unschedulable: OnUnschedulable
+    progress_deadline: int | None  # seconds without progress after which it is stalled; None: by the model's size
+
+    @classmethod
+    def parse(cls, f: Fields) -> Self:
+        surge = f.count_or_share("maxSurge", most=MAX_REPLICAS, default=1)
+        unavailable = f.count_or_share("maxUnavailable", most=MAX_REPLICAS, default=0)
+        if surge in (0, "0%") and unavailable in (0, "0%"):
+            seen = f"got maxSurge {surge} and maxUnavailable {unavailable}"
+            raise SpecError("spec.rollout", f"{seen}, want one of them above 0: no pod could be replaced")
+        return cls(
+            max_surge=surge,
+            max_unavailable=unavailable,
+            on_unschedulable=f.choice("onUnschedulable", OnUnschedulable.WAIT),
+            progress_deadline=f.optional_integer("progressDeadlineSeconds", least=1, most=7 * 86400),
         )
 
 
@@ -153,31 +233,6 @@ class ScalingPolicy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PodSettings:
-    """What is passed through to pods as it stands, in Kubernetes' own form."""
-
-    resources: Mapping[str, Any]
-    node_selector: Mapping[str, Any]
-    tolerations: tuple[Any, ...]
-    affinity: Mapping[str, Any]
-    priority_class_name: str
-    runtime_class_name: str
-    image_pull_secrets: tuple[str, ...]
-
-    @classmethod
-    def parse(cls, f: Fields) -> Self:
-        return cls(
-            resources=f.mapping("resources"),
-            node_selector=f.mapping("nodeSelector"),
-            tolerations=tuple(f.items("tolerations", most=64)),
-            affinity=f.mapping("affinity"),
-            priority_class_name=_reference(f, "priorityClassName", default=""),
-            runtime_class_name=_reference(f, "runtimeClassName", default=""),
-            image_pull_secrets=tuple(_reference(s, "name") for s in f.children("imagePullSecrets", {"name"}, 16)),
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class InferenceService:
     """One whole InferenceService."""
 
@@ -188,11 +243,15 @@ class InferenceService:
     verification: Verification
     engine: Engine
     limits: Limits
+    scheduling: Scheduling
     replicas: int | ScalingPolicy  # a fixed number, or how it follows the load
     pod: PodSettings
     drain_timeout: int  # seconds
     min_available: int | None  # replicas that evictions must leave; None: they take one at a time
-    paused: bool
+    rollout: Rollout
+    revision_history: int  # old revisions that the Deployment keeps
+    paused: bool  # everything is left as it is
+    suspended: bool  # no pods, whatever `replicas` says
 
     @classmethod
     def from_body(cls, body: Mapping[str, Any]) -> Self:
@@ -214,22 +273,29 @@ class InferenceService:
             generation=metadata.integer("generation", least=0, most=2**63, default=0),
             model=ModelPin.parse(f.child("model", {"name", "manifestRef", "digest"})),
             verification=verification,
-            engine=Engine.parse(f.child("engine", {"type", "image", "dtype", "env"}), verification),
+            engine=Engine.parse(f.child("engine", _ENGINE_FIELDS), verification),
             limits=Limits.parse(f.child("limits", _LIMIT_FIELDS)),
+            scheduling=Scheduling.parse(f.child("scheduling", {"policy", "targetStepMilliseconds", "stepsInFlight"})),
             replicas=_replicas(f),
             pod=PodSettings.parse(f),
             drain_timeout=drain.integer("timeoutSeconds", least=0, most=3600, default=30),
             min_available=disruption.optional_integer("minAvailable", least=0, most=MAX_REPLICAS),
+            rollout=Rollout.parse(f.child("rollout", _ROLLOUT_FIELDS)),
+            revision_history=f.integer("revisionHistoryLimit", least=0, most=100, default=3),
             paused=f.flag("paused", False),
+            suspended=f.flag("suspend", False),
         )
 
     @property
     def scaling(self) -> ScalingPolicy | None:
-        return self.replicas if isinstance(self.replicas, ScalingPolicy) else None
+        """How replicas follow the load; None where they are fixed, or none may run."""
+        return self.replicas if isinstance(self.replicas, ScalingPolicy) and not self.suspended else None
 
     @property
     def least_replicas(self) -> int:
-        """How many a new service starts with."""
+        """How many a new service starts with, and keeps at rest."""
+        if self.suspended:
+            return 0
         return self.replicas.min_replicas if isinstance(self.replicas, ScalingPolicy) else self.replicas
 
     def launch(
@@ -251,13 +317,23 @@ class InferenceService:
             host=host,
             port=port,
             verification=self.verification,
+            backend=self.engine.backend,
             dtype=self.engine.dtype,
+            quantization=self.engine.quantization,
             max_model_len=self.limits.max_model_len,
             max_num_seqs=self.limits.max_num_seqs,
             max_num_batched_tokens=self.limits.max_num_batched_tokens,
+            policy=self.scheduling.policy,
+            target_step_ms=self.scheduling.target_step,
+            steps_in_flight=self.scheduling.steps_in_flight,
             max_queued=self.limits.max_queued,
+            max_queued_tokens=self.limits.max_queued_tokens,
+            max_queue_wait=self.limits.max_queue_wait,
             block_size=self.limits.block_size,
             kv_cache_memory=self.limits.kv_cache_memory,
+            prefix_cache=self.engine.prefix_cache,
+            cache_events=self.engine.cache_events,
+            otlp_traces_endpoint=self.engine.traces_endpoint,
             drain_timeout=self.drain_timeout,
         )
 
@@ -267,11 +343,20 @@ def is_pinned(image: str) -> bool:
     return re.search(r"@sha256:[0-9a-f]{64}$", image) is not None
 
 
-_LIMIT_FIELDS = {"maxModelLen", "maxNumSeqs", "maxNumBatchedTokens", "maxQueued", "blockSize", "kvCacheMemory"}
+_ENGINE_FIELDS = {
+    "type", "image", "backend", "dtype", "quantization", "prefixCache", "cacheEvents", "tracesEndpoint", "env",
+}  # fmt: skip
+_LIMIT_FIELDS = {
+    "maxModelLen", "maxNumSeqs", "maxNumBatchedTokens", "maxQueued", "maxQueuedTokens", "maxQueueWaitSeconds",
+    "blockSize", "kvCacheMemory",
+}  # fmt: skip
+_ROLLOUT_FIELDS = {"maxSurge", "maxUnavailable", "onUnschedulable", "progressDeadlineSeconds"}
 _SCALING_FIELDS = {"minReplicas", "maxReplicas", "mode", "targets", "behavior", "metrics"}
 _SPEC_FIELDS = {
-    "model", "verification", "engine", "limits", "replicas", "scaling", "resources", "nodeSelector", "tolerations",
-    "affinity", "priorityClassName", "runtimeClassName", "imagePullSecrets", "drain", "disruption", "paused",
+    "model", "verification", "engine", "limits", "scheduling", "replicas", "scaling", "resources", "nodeSelector",
+    "tolerations", "affinity", "topologySpreadConstraints", "priorityClassName", "runtimeClassName",
+    "imagePullSecrets", "podLabels", "podAnnotations", "drain", "disruption", "rollout", "revisionHistoryLimit",
+    "paused", "suspend",
 }  # fmt: skip
 
 
@@ -282,11 +367,6 @@ def _name(metadata: Fields) -> str:
 
 def _namespace(metadata: Fields) -> str:
     return metadata.text("namespace", pattern=r"[a-z0-9-]{1,63}", wanted="a namespace", default="default")
-
-
-def _reference(f: Fields, name: str, default: str | None = None) -> str:
-    """The name of another resource."""
-    return f.text(name, pattern=r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?", wanted="a resource name", default=default, most=253)
 
 
 def _replicas(f: Fields) -> int | ScalingPolicy:
@@ -307,14 +387,21 @@ def _variable(f: Fields) -> tuple[str, str]:
 
 
 def _memory(f: Fields) -> int:
-    text = f.text("kvCacheMemory", pattern=r".*", wanted="bytes such as 512Mi", default="512Mi")
+    """Bytes, or 0 for `auto`."""
+    text = f.text("kvCacheMemory", pattern=r".*", wanted="bytes such as 512Mi, or auto", default="512Mi")
+    if text == "auto":
+        return 0
     try:
         size = parse_bytes(text)
     except ValueError as e:
         raise SpecError(f.path("kvCacheMemory"), str(e)) from e
     if not 2**16 <= size <= 2**44:
-        raise SpecError(f.path("kvCacheMemory"), f"got {text!r}, want 64Ki to 16Ti, such as 512Mi or 2Gi")
+        raise SpecError(f.path("kvCacheMemory"), f"got {text!r}, want 64Ki to 16Ti, such as 512Mi or 2Gi, or auto")
     return size
+
+
+def _switch(on: bool) -> Switch:
+    return Switch.ON if on else Switch.OFF
 
 
 def _share(f: Fields, name: str, default: str) -> float:

@@ -1,5 +1,6 @@
 """What the API server takes and refuses, with no webhook: a refusal names field, value seen and value wanted."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,22 @@ REFUSED = [
     pytest.param({**service(), "metadata": {"name": "chat.v1"}}, "metadata.name: got chat.v1, want at most 52 of a-z",
                  id="name with a dot"),
     pytest.param({**service(), "metadata": {"name": "c" * 53}}, "want at most 52 of a-z", id="long name"),
+    pytest.param(service(engine={"backend": "torch", "quantization": "int8"}),
+                 "spec.engine.quantization: got int8, want none while spec.engine.backend is torch",
+                 id="quantized torch"),
+    pytest.param(service(engine={"backend": "cuda"}), 'spec.engine.backend: Unsupported value: "cuda"', id="backend"),
+    pytest.param(service(scheduling={"policy": "lifo"}), 'spec.scheduling.policy: Unsupported value: "lifo"',
+                 id="policy"),
+    pytest.param(service(rollout={"maxSurge": 0}),
+                 "spec.rollout: got maxSurge 0 and maxUnavailable 0, want one of them above 0", id="no pod to replace"),
+    pytest.param(service(rollout={"maxSurge": "0%", "maxUnavailable": "0%"}),
+                 "spec.rollout: got maxSurge 0% and maxUnavailable 0%", id="0% of pods to replace"),
+    pytest.param(service(rollout={"maxUnavailable": "101%"}),
+                 "got 101%, want a whole number of 0 to 1000 or 0% to 100%",
+                 id="above 100%"),
+    pytest.param(service(rollout={"maxSurge": -1}), "got -1, want a whole number of 0 to 1000", id="negative surge"),
+    pytest.param(service(podLabels={"pinrail.dev/service": "x"}), "want none of pinrail.dev/*", id="our label"),
+    pytest.param(service(affinity={"foo": 1}), 'unknown field "spec.affinity.foo"', id="no such affinity"),
     pytest.param(service(gpu=1), 'unknown field "spec.gpu"', id="unknown field"),
     pytest.param(service(scaling={"maxReplica": 2}), 'unknown field "spec.scaling.maxReplica"', id="misspelt field"),
     pytest.param(manifest(files=files("weights", "tokenizer")), "spec.files: got no file of role config, want at least",
@@ -84,7 +101,11 @@ REFUSED = [
                  'spec.files[3].path: Invalid value: "a/b"', id="a folder"),
     pytest.param(manifest(files=files("config", "weights", "tokenizer", sha256="A" * 64)), "spec.files[0].sha256",
                  id="upper case"),
-    pytest.param(manifest(source={"uri": "hf://org/name"}), "spec.source.uri: got hf://org/name, want pvc://claim/path",
+    pytest.param(manifest(source={"uri": "hf://org/name"}), "spec.source.revision: want the 40 lower-case hex",
+                 id="hf without a commit"),
+    pytest.param(manifest(source={"uri": "hf://org/name", "revision": "main"}),
+                 "spec.source.revision: want the 40 lower-case hex", id="hf branch"),
+    pytest.param(manifest(source={"uri": "s3://org/name"}), "spec.source.uri: got s3://org/name, want pvc://claim/path",
                  id="scheme"),
     pytest.param(manifest(source={"uri": "pvc://models/../x"}), "spec.source.uri: got pvc://models/../x", id="dots"),
     pytest.param(manifest(schemaVersion=2), "spec.schemaVersion: Unsupported value: 2", id="newer schema"),
@@ -131,3 +152,42 @@ def test_short_names_and_columns(kube: Any) -> None:
     assert "pvc://models/tiny/v1" in table
     assert "inferenceservice.pinrail.dev/chat" in kube("get", "pinrail", "-o", "name")
     assert "Requests waiting in any one replica" in kube("explain", "infs.spec.scaling.targets.queueDepth")
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"rollout": {"maxSurge": 0, "maxUnavailable": 1}},
+        {"rollout": {"maxSurge": "25%", "maxUnavailable": "0%"}},
+        {"limits": {"kvCacheMemory": "auto"}},
+        {"engine": {"backend": "native", "quantization": "int4", "prefixCache": False}},
+        {"scheduling": {"policy": "edf", "targetStepMilliseconds": 1, "stepsInFlight": 8}},
+        {"suspend": True, "revisionHistoryLimit": 0},
+    ],
+    ids=str,
+)
+def test_what_the_engine_and_the_deployment_offer_is_taken_as_it_stands(kube: Any, spec: dict[str, Any]) -> None:
+    kube.apply(service(**spec))
+    live = kube.get("infs", "chat")["spec"]
+    for part, given in spec.items():
+        assert live[part] == given if not isinstance(given, dict) else given.items() <= live[part].items()
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"engine": {"env": [{"name": "A", "value": "x" * 1_400_000}]}}, "spec.engine.env[0].value: Too long"),
+        ({"nodeSelector": {"x" * 1_400_000: "ssd"}}, "want keys of at most 317 characters"),
+        ({"tolerations": [{"key": "x" * 200, "operator": "Exists"}] * 6000}, "spec.tolerations: Too many"),
+    ],
+    ids=["a value", "a key", "members"],
+)
+def test_a_spec_near_the_stores_limit_is_refused_and_the_service_stays_deletable(
+    kube: Any, spec: dict[str, Any], said: str
+) -> None:
+    kube.apply(service())
+    done = kube.run("replace", "-f", "-", stdin=yaml.safe_dump(service(**spec), width=2**31))
+    assert done.returncode != 0
+    assert said in re.sub("x{9,}", "", done.stderr), re.sub("x{9,}", "…", done.stderr)[:2000]
+    kube("delete", "infs", "chat", "--timeout=10s")
+    assert not kube.exists("infs", "chat")

@@ -267,6 +267,46 @@ async def test_load_writes_replicas_and_nothing_else(cluster: Cluster, kube: Any
     assert event["message"].startswith("from 1 to 2 replicas: 100 of 100 KV blocks")
 
 
+@pytest.mark.parametrize("spec", [{"replicas": 0}, {**SCALED, "suspend": True}], ids=["none", "suspended"])
+async def test_no_pod_is_asked_for_even_for_a_moment(operator: Operator, kube: Any, spec: dict[str, Any]) -> None:
+    """It is made, then stamped: two generations; one whose replicas changed in between would be of a third."""
+    kube.apply(pin(), service(**spec))
+    await operator(2)
+    live = kube.get("deployment", "chat")
+    assert (live["metadata"]["generation"], live["spec"]["replicas"]) == (2, 0)
+    roll_out(kube, 0)
+    await operator()
+    assert condition(kube, "Ready") == ("True", "Suspended" if "suspend" in spec else "NoReplicasWanted")
+    assert condition(kube, "Reconciling") == ("False", "Settled")
+
+
+@pytest.mark.parametrize("writes", [3, 4, 5, 6])
+async def test_a_birth_that_dies_at_any_write_ends_the_same(
+    operator: Operator, kube: Any, monkeypatch: pytest.MonkeyPatch, writes: int
+) -> None:
+    kube.apply(pin(), service(replicas=0))
+    done, apply = 0, Cluster._apply
+
+    async def dies(self: Cluster, *words: Any) -> None:
+        nonlocal done
+        done += 1
+        if done > writes:
+            raise ConnectionError("killed")
+        await apply(self, *words)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Cluster, "_apply", dies)
+        if writes < 6:
+            with pytest.raises(ConnectionError):
+                await operator()
+    await operator(2)
+    live = json.loads(kube("get", "deployment", "chat", "-o", "json", "--show-managed-fields"))
+    owned = {m["manager"]: m["fieldsV1"] for m in live["metadata"]["managedFields"]}
+    assert owned["pinrail-scaler"] == {"f:spec": {"f:replicas": {}}}
+    assert "f:replicas" not in owned["pinrail"]["f:spec"]
+    assert (live["metadata"]["generation"], live["spec"]["replicas"]) == (2, 0)
+
+
 async def test_someone_elses_deployment_is_not_taken_over(operator: Operator, kube: Any) -> None:
     kube("create", "deployment", "chat", "--image=theirs")
     kube.apply(pin(), service())
@@ -278,13 +318,9 @@ async def test_someone_elses_deployment_is_not_taken_over(operator: Operator, ku
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ({"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{}]}}}, "nodeAffinity"),
-        ({"affinity": {"foo": 1}}, ".affinity.foo: field not declared in schema"),
-        ({"affinity": {"nodeAffinity": 5}}, ".nodeAffinity: expected map"),
-        (
-            {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": "x"}]}}},
-            "weight",
-        ),
+        ({"nodeSelector": {"a b": "x"}}, "nodeSelector"),
+        ({"tolerations": [{"operator": "Exists", "value": "x"}]}, "tolerations"),
+        ({"podLabels": {"team": "a b"}}, "labels"),
     ],
 )
 async def test_what_the_api_server_refuses_is_told_in_its_words(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from pinrail_contract import fetch as fetching
 from pinrail_contract.errors import SourceError
 from pinrail_contract.fetch import ATTEMPTS, fetch
 from pinrail_contract.folder import mismatches
@@ -23,8 +24,11 @@ class Behaviour:
     folder: Path
     cut_after: int = 0  # bytes of each answer; 0: all
     ranges: bool = True
-    redirect: str = ""
+    redirect: str = ""  # of what is not at that address already
     asked: list[str] = field(default_factory=list)  # Range headers, in order
+    together: threading.Barrier | None = None  # requests that must come at the same time
+    paths: list[str] = field(default_factory=list)
+    tokens: dict[str, str] = field(default_factory=dict)  # host -> the last Authorization header
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -33,9 +37,13 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         b = self.behaviour
         path = b.folder / self.path.rsplit("/", 1)[1]
-        if b.redirect:
+        b.paths.append(self.path)
+        if b.together:
+            b.together.wait()
+        b.tokens[self.headers["Host"]] = self.headers["Authorization"] or ""
+        if b.redirect and not b.redirect.endswith(self.headers["Host"]):
             self.send_response(302)
-            self.send_header("Location", b.redirect)
+            self.send_header("Location", b.redirect + self.path)
             self.end_headers()
             return
         if not path.exists():
@@ -59,7 +67,16 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tls")
     words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=127.0.0.1"
     subprocess.run(
-        ["openssl", *words.split(), "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "key.pem", "-out", "cert.pem"],
+        [
+            "openssl",
+            *words.split(),
+            "-addext",
+            "subjectAltName=IP:127.0.0.1,DNS:localhost",
+            "-keyout",
+            "key.pem",
+            "-out",
+            "cert.pem",
+        ],
         cwd=folder,
         check=True,
         capture_output=True,
@@ -73,6 +90,7 @@ def server(folder: Path, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> 
     behaviour = Behaviour(folder)
     handler = type("Handler", (_Handler,), {"behaviour": behaviour})
     http = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    http.daemon_threads = False  # so that closing it waits for their ends
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate / "cert.pem", certificate / "key.pem")
     http.socket = context.wrap_socket(http.socket, server_side=True)
@@ -149,9 +167,50 @@ def test_a_redirect_away_from_https_is_refused(
     server: tuple[str, Behaviour], manifest: ModelManifest, tmp_path: Path
 ) -> None:
     url, behaviour = server
-    behaviour.redirect = "http://127.0.0.1:1/x"
-    with pytest.raises(SourceError, match=r"redirects to http://127.0.0.1:1/x, want https://"):
+    behaviour.redirect = "http://127.0.0.1:1"
+    with pytest.raises(SourceError, match=r"redirects to http://127.0.0.1:1/tiny/\S+, want https://"):
         fetch(replace(manifest, source=Source(url)), tmp_path / "out")
+
+
+def test_a_commit_of_a_hub_is_read_with_the_token_which_goes_nowhere_else(
+    server: tuple[str, Behaviour], manifest: ModelManifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hubs send those who ask for large files to another host."""
+    url, behaviour = server
+    hub = url.removesuffix("/tiny")
+    store = hub.replace("127.0.0.1", "localhost")
+    behaviour.redirect = store
+    monkeypatch.setenv("HF_ENDPOINT", hub)
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    commit = "0123456789abcdef" * 2 + "01234567"
+    fetch(replace(manifest, source=Source("hf://org/tiny.1", commit)), tmp_path / "out")
+    assert mismatches(tmp_path / "out", manifest) == ()
+    assert set(behaviour.paths) == {f"/org/tiny.1/resolve/{commit}/{pin.path}" for pin in manifest.files}
+    assert behaviour.tokens == {hub.removeprefix("https://"): "Bearer hf_secret", store.removeprefix("https://"): ""}
+
+
+def test_a_hub_without_tls_is_refused(manifest: ModelManifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
+    with pytest.raises(SourceError, match=r"HF_ENDPOINT: got 'http://127.0.0.1:1', want an address that begins with"):
+        fetch(replace(manifest, source=Source("hf://org/name", "0" * 40)), tmp_path / "out")
+
+
+def test_files_are_fetched_at_once(server: tuple[str, Behaviour], manifest: ModelManifest, tmp_path: Path) -> None:
+    url, behaviour = server
+    behaviour.together = threading.Barrier(len(manifest.files), timeout=10)  # breaks where one waits for another
+    fetch(replace(manifest, source=Source(url)), tmp_path / "out", wait=lambda _: None)
+    assert mismatches(tmp_path / "out", manifest) == ()
+    assert len(behaviour.paths) == len(manifest.files)
+
+
+def test_a_file_that_has_failed_ends_the_others_at_their_next_chunk() -> None:
+    done: list[int] = []
+    shared = fetching.Shared(done.append)
+    shared(3)
+    shared.end()
+    with pytest.raises(fetching.Abandoned):
+        shared(4)
+    assert done == [3]
 
 
 def test_a_source_that_cannot_be_trusted_is_refused_at_once(
@@ -160,7 +219,7 @@ def test_a_source_that_cannot_be_trusted_is_refused_at_once(
     monkeypatch.delenv("SSL_CERT_FILE")
     monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
     waits: list[float] = []
-    with pytest.raises(SourceError, match=r"config.json: the source cannot be trusted: self-signed certificate"):
+    with pytest.raises(SourceError, match=r"^\S+: the source cannot be trusted: self-signed certificate"):
         fetch(replace(manifest, source=Source(server[0])), tmp_path / "out", wait=waits.append)
     assert waits == []
 

@@ -91,6 +91,15 @@ def test_the_digest_changes_with_everything_that_is_served(path: str, value: obj
         ("source.uri", "hf:/x", "spec.source.uri: got 'hf:/x', want pvc://claim/path"),
         ("source.uri", "pvc://models/../secrets", "without '..'"),
         ("source.uri", "http://example.test/", "want pvc://claim/path, https://base/"),
+        ("source.uri", "hf://name", "got 'hf://name', want hf://organisation/name"),
+        ("source.uri", "hf://org/name/x", "got 'hf://org/name/x', want hf://organisation/name"),
+        (
+            "source",
+            {"uri": "hf://org/name"},
+            "spec.source.revision: got '', want the 40 lower-case hex digits of a commit",
+        ),
+        ("source", {"uri": "hf://org/name", "revision": "main"}, "spec.source.revision: got 'main', want the 40"),
+        ("source", {"uri": "hf://org/name", "revision": "A" * 40}, "want the 40 lower-case hex digits of a commit"),
         ("source", "x", "spec.source: got str, want an object"),
     ],
 )

@@ -1,5 +1,7 @@
 """The schema says what the types say, and the chart carries the same schema."""
 
+import importlib.util
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +60,7 @@ _CHOSEN = {
     "manifestRef": {"name": "m"}, "digest": "sha256:" + "0" * 64, "image": "e@sha256:" + "0" * 64, "name": "m",
     "cacheUtilization": "0.8", "scaleDownUtilization": "0.4", "kvCacheMemory": "1Gi",
     "priorityClassName": "p", "runtimeClassName": "r", "imagePullSecrets": [{"name": "s"}],
+    "tracesEndpoint": "http://c:4318", "maxSurge": 1, "maxUnavailable": 0,
 }  # fmt: skip
 
 
@@ -71,6 +74,91 @@ def _example(node: dict[str, Any], name: str = "") -> Any:
     if "enum" in node:
         return node["enum"][0]
     return {"integer": node.get("minimum", 1), "boolean": True, "string": "x"}[node["type"]]
+
+
+LARGEST_SPEC = 1_400_000  # characters: below etcd's 1.5 MiB, with room for managedFields and status
+
+
+def nodes(node: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every schema below one, with its path."""
+    yield path, node
+    for name, child in node.get("properties", {}).items():
+        yield from nodes(child, f"{path}.{name}")
+    for mark, key in (("[]", "items"), ("[*]", "additionalProperties")):
+        if key in node:
+            yield from nodes(node[key], path + mark)
+
+
+def is_bounded(node: dict[str, Any]) -> bool:
+    """Whether the schema says how large a value can be, keys of maps included."""
+    rules = " ".join(r["rule"] for r in node.get("x-kubernetes-validations", []))
+    if "additionalProperties" in node:
+        return "maxProperties" in node and "self.all(key, size(key) <= 317)" in rules
+    if node.get("x-kubernetes-preserve-unknown-fields"):
+        return False
+    if node.get("type") == "array":
+        return "maxItems" in node
+    is_text = node.get("type") == "string" or node.get("x-kubernetes-int-or-string")
+    return not is_text or "maxLength" in node or "enum" in node or node.get("format") == "date-time"
+
+
+@pytest.mark.parametrize(("plural", "part"), [("inferenceservices", "spec"), ("inferenceservices", "status"),
+                                              ("modelmanifests", "spec")])  # fmt: skip
+def test_everything_that_can_grow_has_a_bound(plural: str, part: str) -> None:
+    unbounded = [path for path, node in nodes(schema(plural)["properties"][part], part) if not is_bounded(node)]
+    assert unbounded == []
+
+
+@pytest.mark.parametrize(
+    ("node", "bounded"),
+    [
+        ({"type": "string"}, False),
+        ({"type": "string", "maxLength": 5}, True),
+        ({"type": "array", "items": {"type": "integer"}}, False),
+        ({"type": "object", "additionalProperties": {"type": "integer"}, "maxProperties": 3}, False),
+        ({"type": "object", "x-kubernetes-preserve-unknown-fields": True}, False),
+        ({"x-kubernetes-int-or-string": True}, False),
+        ({"type": "integer"}, True),
+    ],
+    ids=str,
+)
+def test_what_counts_as_a_bound(node: dict[str, Any], bounded: bool) -> None:
+    assert is_bounded(node) is bounded
+
+
+def largest(node: dict[str, Any]) -> int:
+    """Characters of the longest JSON that a schema takes."""
+    if "additionalProperties" in node:
+        return 2 + int(node["maxProperties"]) * (317 + 4 + largest(node["additionalProperties"]))
+    if node.get("type") == "object":
+        return 2 + sum(len(name) + 4 + largest(child) for name, child in node.get("properties", {}).items())
+    if node.get("type") == "array":
+        return 2 + int(node["maxItems"]) * (largest(node["items"]) + 1)
+    return 2 + int(node.get("maxLength") or max((len(str(v)) for v in node.get("enum", [])), default=20))
+
+
+@pytest.mark.parametrize("plural", ["inferenceservices", "modelmanifests"])
+def test_no_spec_outgrows_the_store(plural: str) -> None:
+    assert largest(schema(plural)["properties"]["spec"]) < LARGEST_SPEC
+
+
+def test_every_field_of_the_spec_is_described() -> None:
+    spec = schema("inferenceservices")["properties"]["spec"]
+    named = [
+        path
+        for path, node in nodes(spec, "spec")
+        if not path.endswith(("]", "spec")) and "ffinity" not in path and not node.get("description")
+    ]
+    assert named == []
+
+
+def test_the_reference_page_is_what_the_crds_say() -> None:
+    found = importlib.util.spec_from_file_location("reference", ROOT / "docs" / "reference.py")
+    assert found is not None
+    assert found.loader is not None
+    reference = importlib.util.module_from_spec(found)
+    found.loader.exec_module(reference)
+    assert reference.PAGE.read_text() == reference.page(), "make docs"
 
 
 def test_manifest_bounds_are_the_contracts() -> None:

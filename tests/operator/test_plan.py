@@ -26,7 +26,7 @@ from pinrail_operator.autoscale import Decision, Report, decide
 from pinrail_operator.checks import Blocked, Blocker
 from pinrail_operator.observed import Ref
 from pinrail_operator.plan import Plan, is_rolled_out, plan_for, target_revision
-from pinrail_operator.types import InferenceService, ScalingPolicy
+from pinrail_operator.types import InferenceService, ScalingMode, ScalingPolicy
 
 GOLDEN = Path(__file__).parent / "golden"
 RICH = {
@@ -44,9 +44,28 @@ RICH = {
     "disruption": {"minAvailable": 1},
 }
 
+TUNED = {
+    "engine": {"backend": "native", "quantization": "int8", "prefixCache": False, "cacheEvents": True,
+               "tracesEndpoint": "http://collector:4318/v1/traces"},
+    "limits": {"kvCacheMemory": "auto", "maxQueuedTokens": 65536, "maxQueueWaitSeconds": 30},
+    "scheduling": {"policy": "sjf", "targetStepMilliseconds": 100, "stepsInFlight": 2},
+    "topologySpreadConstraints": [
+        {"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "ScheduleAnyway"}
+    ],
+    "podLabels": {"team": "search"},
+    "podAnnotations": {"prometheus.io/scrape": "true"},
+    "rollout": {"maxSurge": 0, "maxUnavailable": "25%", "progressDeadlineSeconds": 600},
+    "revisionHistoryLimit": 0,
+}  # fmt: skip
+
 
 def first_plan(asked: InferenceService, uri: str = "pvc://models/tiny/v1") -> Plan:
     return plan_for(asked, observed(manifest=manifest(uri)), None, IMAGE, None)
+
+
+def settled(plan: Plan) -> list[Any]:
+    """What stays of a plan's objects: a newborn Deployment is applied again, with its stamp."""
+    return [dict(o) for o in (*(o for o in plan.apply if "annotations" in o["metadata"]), *plan.settle)]
 
 
 def decision(policy: ScalingPolicy, current: int, usage: float) -> Decision:
@@ -59,13 +78,14 @@ def decision(policy: ScalingPolicy, current: int, usage: float) -> Decision:
     [
         ("volume", first_plan(service(**RICH))),
         ("web", first_plan(service(), "https://models.test/tiny/")),
+        ("tuned", first_plan(service(**TUNED))),
     ],
-    ids=["volume", "web"],
+    ids=["volume", "web", "tuned"],
 )
 def test_the_first_plan_is_the_golden_one(name: str, plan: Plan) -> None:
     """Where a pod differs from the golden one, raise pods.TEMPLATE_VERSION: every service rolls."""
     file = GOLDEN / f"{name}.yaml"
-    rendered = yaml.safe_dump_all([dict(o) for o in plan.apply], sort_keys=False, width=120)
+    rendered = yaml.safe_dump_all(settled(plan), sort_keys=False, width=120)
     if not file.exists():
         file.write_text(rendered)
     assert list(yaml.safe_load_all(file.read_text())) == list(yaml.safe_load_all(rendered))
@@ -81,7 +101,7 @@ def test_a_settled_service_has_nothing_to_do() -> None:
 
 def test_a_plan_with_any_part_is_not_empty() -> None:
     body = {"kind": "Service", "metadata": {"name": "chat"}, "spec": {"replicas": 1}}
-    parts = [Plan(apply=(body,)), Plan(scale=body), Plan(delete=(Ref("ConfigMap", "old"),))]
+    parts = [Plan(apply=(body,)), Plan(scale=body), Plan(settle=(body,)), Plan(delete=(Ref("ConfigMap", "old"),))]
     assert not any(plan.is_empty for plan in parts)
 
 
@@ -91,12 +111,70 @@ def test_without_a_manifest_there_is_no_target() -> None:
 
 
 def test_the_applied_deployment_says_nothing_of_replicas() -> None:
-    plan = first_plan(service())
-    deployment = next(o for o in plan.apply if o["kind"] == "Deployment")
+    (deployment,) = first_plan(service()).settle
     assert "replicas" not in deployment["spec"]
+    live = live_objects(service(nodeSelector={"disk": "ssd"}))
+    (drifted,) = plan_for(service(), observed(live), None, IMAGE, None).apply
+    assert drifted == deployment
+
+
+@pytest.mark.parametrize("asked", [service(), service(replicas=0), scaled(3), scaled(3, mode="Paused")], ids=str)
+def test_a_new_deployment_is_born_with_its_replicas(asked: InferenceService) -> None:
+    plan, least = first_plan(asked), asked.least_replicas
+    newborn = plan.apply[-1]
+    assert (newborn["kind"], newborn["spec"]["replicas"]) == ("Deployment", least)
+    assert "annotations" not in newborn["metadata"]
     assert plan.scale is not None
-    assert plan.scale["spec"] == {"replicas": 2}
-    assert str(plan).endswith("apply Deployment chat, scale chat to 2")
+    assert plan.scale["spec"] == {"replicas": least}
+    assert str(plan).endswith(f"apply Deployment chat, scale chat to {least}, apply Deployment chat")
+
+
+@pytest.mark.parametrize("asked", [service(), scaled(2, mode="Paused"), scaled(2)], ids=str)
+def test_a_birth_that_was_interrupted_is_ended_by_the_next_reconcile(asked: InferenceService) -> None:
+    live = live_objects(asked)
+    del live[Ref("Deployment", "chat")]["metadata"]["annotations"]
+    plan = plan_for(asked, observed(live), None, IMAGE, None)
+    assert str(plan) == "scale chat to 2, apply Deployment chat"
+
+
+@pytest.mark.parametrize("asked", [service(), scaled()], ids=["fixed", "scaled"])
+def test_suspended_runs_no_pods_and_keeps_the_rest(asked: InferenceService) -> None:
+    asked = dataclasses.replace(asked, suspended=True)
+    plan = plan_for(asked, observed(live_objects(asked)), None, IMAGE, None)
+    assert str(plan) == "scale chat to 0"
+    assert target(asked) == target(service())
+
+
+@pytest.mark.parametrize("mode", list(ScalingMode))
+def test_what_was_suspended_begins_with_its_minimum(mode: str) -> None:
+    asked = scaled(3, mode=mode)
+    plan = plan_for(asked, observed(live_objects(asked, replicas=0)), None, IMAGE, None)
+    assert str(plan) == "scale chat to 3"
+
+
+def test_how_pods_are_replaced_rolls_none() -> None:
+    changed = service(rollout={"maxSurge": "50%", "progressDeadlineSeconds": 60}, revisionHistoryLimit=10)
+    (deployment,) = plan_for(changed, observed(live_objects(service())), None, IMAGE, None).apply
+    assert deployment["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": "50%", "maxUnavailable": 0}
+    assert deployment["spec"]["progressDeadlineSeconds"] == 60
+    assert deployment["spec"]["revisionHistoryLimit"] == 10
+    assert target(changed) == target(service())
+
+
+def test_a_users_label_never_replaces_ours() -> None:
+    asked = service(podLabels={"team": "search"})
+    labels = pods.template(asked, manifest(), IMAGE)["metadata"]["labels"]
+    assert labels == {"team": "search", **names.labels(asked), names.REVISION: target(asked)}
+
+
+@pytest.mark.parametrize(("given", "counted"), [(None, LABELS), ({"a": "b"}, {"a": "b"})], ids=["none", "own"])
+def test_a_spread_constraint_without_a_selector_counts_the_services_pods(given: Any, counted: dict[str, str]) -> None:
+    constraint = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+    asked = service(
+        topologySpreadConstraints=[constraint | ({"labelSelector": {"matchLabels": given}} if given else {})]
+    )
+    (made,) = pods.template(asked, manifest(), IMAGE)["spec"]["topologySpreadConstraints"]
+    assert made == {**constraint, "labelSelector": {"matchLabels": counted}}
 
 
 @pytest.mark.parametrize(
@@ -178,6 +256,22 @@ def test_a_config_map_of_someone_else_stays() -> None:
         ({"imagePullSecrets": [{"name": "r"}]}, True),
         ({"drain": {"timeoutSeconds": 5}}, True),
         ({"verification": {"mode": "Warn"}}, True),
+        ({"suspend": True}, False),
+        ({"rollout": {"maxSurge": 2}}, False),
+        ({"revisionHistoryLimit": 1}, False),
+        ({"engine": {"backend": "auto", "quantization": "none", "prefixCache": True, "cacheEvents": False}}, False),
+        ({"engine": {"backend": "native"}}, True),
+        ({"engine": {"prefixCache": False}}, True),
+        ({"scheduling": {"policy": "fcfs"}}, False),
+        ({"scheduling": {"policy": "edf"}}, True),
+        ({"limits": {"kvCacheMemory": "512Mi"}}, False),
+        ({"limits": {"kvCacheMemory": "auto"}}, True),
+        ({"limits": {"maxQueueWaitSeconds": 1}}, True),
+        ({"topologySpreadConstraints": []}, False),
+        ({"topologySpreadConstraints": [{"maxSkew": 1}]}, True),
+        ({"podLabels": {}}, False),
+        ({"podLabels": {"team": "a"}}, True),
+        ({"podAnnotations": {"a": "b"}}, True),
     ],
     ids=str,
 )

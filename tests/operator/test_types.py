@@ -1,5 +1,6 @@
 """Every refusal names the field, the value seen and the value wanted; what passes is parsed whole."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,47 @@ def test_the_launch_holds_every_limit() -> None:
     ]  # fmt: skip
 
 
+NEWER = {
+    "engine": {"backend": "native", "quantization": "int4", "prefixCache": False, "cacheEvents": True,
+               "tracesEndpoint": "http://collector:4318/v1/traces"},
+    "limits": {"kvCacheMemory": "auto", "maxQueuedTokens": 1000, "maxQueueWaitSeconds": 30},
+    "scheduling": {"policy": "edf", "targetStepMilliseconds": 80, "stepsInFlight": 2},
+}  # fmt: skip
+
+
+def test_the_launch_holds_how_the_engine_computes_and_schedules() -> None:
+    assert service(**NEWER).launch(model_dir="/m", manifest="/x").args()[4:] == [
+        "--backend=native", "--quantization=int4", "--policy=edf", "--target-step-ms=80", "--steps-in-flight=2",
+        "--max-queued-tokens=1000", "--max-queue-wait=30", "--prefix-cache=off", "--cache-events=on",
+        "--otlp-traces-endpoint=http://collector:4318/v1/traces",
+    ]  # fmt: skip
+
+
+def test_every_engine_flag_can_be_asked_for() -> None:
+    """What a service cannot say is the operator's own to say."""
+    rest = {"limits": {**NEWER["limits"], "maxModelLen": 9, "maxNumSeqs": 9, "maxNumBatchedTokens": 9, "maxQueued": 9,
+                       "blockSize": 8},
+            "engine": {**NEWER["engine"], "dtype": "float32"}, "verification": {"mode": "Warn"},
+            "drain": {"timeoutSeconds": 9}}  # fmt: skip
+    asked = service(**{**NEWER, **rest}).launch(model_dir="/m", manifest="/x")
+    flags = {f.name: f.default for f in dataclasses.fields(LaunchSpec)}
+    default = {name for name, value in flags.items() if getattr(asked, name) == value}
+    assert default == {"host", "port", "kv_cache_memory"}, "kvCacheMemory: auto is the engine's own default"
+
+
+def test_the_rest_of_the_spec_is_kept_while_suspended() -> None:
+    asked = scaled(2, 6)
+    suspended = dataclasses.replace(asked, suspended=True)
+    assert (suspended.least_replicas, suspended.scaling) == (0, None)
+    assert suspended.replicas == asked.replicas
+
+
+@pytest.mark.parametrize(("surge", "unavailable"), [(1, 0), (0, 1), ("0%", "100%"), ("25%", 0), (0, "9%")])
+def test_zero_is_a_number_of_pods(surge: int | str, unavailable: int | str) -> None:
+    asked = service(rollout={"maxSurge": surge, "maxUnavailable": unavailable}).rollout
+    assert (asked.max_surge, asked.max_unavailable) == (surge, unavailable)
+
+
 def test_scaling_is_read_whole() -> None:
     asked = scaled(
         2, 6, mode="Recommend", targets={"cacheUtilization": "0.9", "scaleDownUtilization": "0.5", "queueDepth": 7},
@@ -82,6 +124,27 @@ def test_scaling_is_read_whole() -> None:
         ({"limits": {"kvCacheMemory": "17Ti"}}, "spec.limits.kvCacheMemory: got '17Ti', want 64Ki to 16Ti"),
         ({"drain": {"timeoutSeconds": 4000}}, "spec.drain.timeoutSeconds: got 4000, want a whole number of 0 to 3600"),
         ({"paused": "yes"}, "spec.paused: got 'yes', want true or false"),
+        ({"suspend": 1}, "spec.suspend: got 1, want true or false"),
+        ({"engine": {"backend": "cuda"}}, "spec.engine.backend: got 'cuda', want one of auto, native, torch"),
+        ({"engine": {"quantization": "fp8"}}, "spec.engine.quantization: got 'fp8', want one of none, int8, int4"),
+        ({"engine": {"backend": "torch", "quantization": "int8"}}, "spec.engine.quantization: got 'int8', want none"),
+        ({"engine": {"prefixCache": "off"}}, "spec.engine.prefixCache: got 'off', want true or false"),
+        ({"engine": {"tracesEndpoint": "collector"}}, "spec.engine.tracesEndpoint: got 'collector', want an http(s)"),
+        ({"limits": {"maxQueuedTokens": 0}}, "spec.limits.maxQueuedTokens: got 0, want a whole number of 1 to"),
+        ({"limits": {"maxQueueWaitSeconds": 86401}}, "spec.limits.maxQueueWaitSeconds: got 86401, want a whole"),
+        ({"scheduling": {"policy": "lifo"}}, "spec.scheduling.policy: got 'lifo', want one of fcfs, priority, sjf"),
+        ({"scheduling": {"targetStepMilliseconds": 0}}, "spec.scheduling.targetStepMilliseconds: got 0, want a"),
+        ({"scheduling": {"stepsInFlight": 9}}, "spec.scheduling.stepsInFlight: got 9, want a whole number of 1 to 8"),
+        ({"rollout": {"maxSurge": 0}}, "spec.rollout: got maxSurge 0 and maxUnavailable 0, want one of them above 0"),
+        ({"rollout": {"maxSurge": "0%", "maxUnavailable": 0}}, "spec.rollout: got maxSurge 0% and maxUnavailable 0"),
+        ({"rollout": {"maxSurge": "101%"}}, "spec.rollout.maxSurge: got '101%', want a whole number of 0 to 1000 or"),
+        ({"rollout": {"maxUnavailable": True}}, "spec.rollout.maxUnavailable: got True, want a whole number"),
+        ({"rollout": {"maxUnavailable": -1}}, "spec.rollout.maxUnavailable: got -1, want a whole number"),
+        ({"rollout": {"progressDeadlineSeconds": 0}}, "spec.rollout.progressDeadlineSeconds: got 0, want a whole"),
+        ({"revisionHistoryLimit": 101}, "spec.revisionHistoryLimit: got 101, want a whole number of 0 to 100"),
+        ({"topologySpreadConstraints": ["x"]}, "spec.topologySpreadConstraints[0]: got 'x', want an object"),
+        ({"podLabels": {"pinrail.dev/service": "x"}}, "spec.podLabels: got pinrail.dev/service, want none of pinrail"),
+        ({"podAnnotations": {"app.kubernetes.io/name": "x"}}, "spec.podAnnotations: got app.kubernetes.io/name, want"),
         ({"gpu": 1}, "spec.gpu: is not a known field"),
         ({"resources": []}, "spec.resources: got [], want an object"),
     ],

@@ -49,12 +49,12 @@ def read(path: Path) -> LocalRun:
 
 
 def model_folder(run: LocalRun, volumes: Path) -> Path:
-    """Where the model's files are on this machine; https:// models are fetched first, into the cache.
+    """Where the model's files are on this machine; https:// and hf:// models are fetched first, into the cache.
 
     Raises SourceError where fetching fails, ManifestError where the folder is not there.
     """
     source = run.manifest.source
-    if source.scheme == "https":
+    if source.is_fetched:
         folder = cache() / "models" / run.manifest.digest.removeprefix("sha256:")
         with ProgressBar("fetching", run.manifest.total_size) as progress:
             fetch(run.manifest, folder, progress)

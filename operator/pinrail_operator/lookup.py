@@ -1,0 +1,165 @@
+"""What people's commands read of a cluster, with the rights of their own kubeconfig. I/O.
+
+It cannot write: its `Api` is never the leader, and sends nothing but GET.
+"""
+
+import asyncio
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Self
+
+import urllib3
+from kubernetes import client, config
+
+from pinrail_contract import endpoints
+from pinrail_contract.errors import SampleError
+from pinrail_contract.metrics import verified_digest
+
+from . import names, pods
+from .api import CONCURRENCY, Api
+from .cluster import Cluster
+from .errors import OperatorError, Refused, SpecError, Unavailable
+from .explain import Facts, Report
+from .types import InferenceService, ServiceKey
+
+Body = Mapping[str, Any]
+
+GROUP = "/apis/pinrail.dev/v1alpha1"
+OPERATOR = "app.kubernetes.io/name=pinrail-operator"
+_PAGE_TIMEOUT = (2.0, 3.0)  # seconds to connect, and between two bytes: a pod may hang
+_SPEC = "dev.pinrail.v1alpha1."
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    api: Api
+    namespace: str  # of names that come without one
+
+    @classmethod
+    @contextmanager
+    def open(cls, context: str, namespace: str) -> Iterator[Self]:
+        """The cluster of a context, or of the current one.
+
+        Raises OperatorError where no kubeconfig can be read, or none has that context; Unavailable, with the server's
+        address, where it does not answer.
+        """
+        configuration, own = _configured(context)
+        api = Api(client.ApiClient(configuration), may_write=lambda: False)
+        try:
+            yield cls(api, namespace or own)
+        except Unavailable as e:
+            raise OperatorError(f"{configuration.host}: {e}; next: see whether kubectl reaches it") from e
+        finally:
+            api.close()
+
+    async def require_crds(self) -> None:
+        await Cluster(self.api).require_crds()
+
+    async def services(self, *, everywhere: bool) -> list[Body]:
+        """All services of the namespace, or of all namespaces."""
+        scope = "" if everywhere else f"/namespaces/{self.namespace}"
+        found = await self.api.get(f"{GROUP}{scope}/inferenceservices")
+        return list((found or {}).get("items", []))
+
+    async def service(self, name: str) -> Body:
+        """Raises OperatorError where there is none of that name."""
+        found = await Cluster(self.api).service(ServiceKey(self.namespace, name))
+        if found is None:
+            others = [b["metadata"]["name"] for b in await self.services(everywhere=False)]
+            there = f"there are {', '.join(sorted(others)[:10])}" if others else "there is none at all"
+            raise OperatorError(f"no InferenceService {name} in namespace {self.namespace}; {there}")
+        return found
+
+    async def resource(self, kind: str, namespace: str, name: str) -> Body | None:
+        plural = {"InferenceService": "inferenceservices", "ModelManifest": "modelmanifests"}[kind]
+        return await self.api.get(f"{GROUP}/namespaces/{namespace}/{plural}/{name}")
+
+    async def schema(self, kind: str) -> Body:
+        """The cluster's schema of a kind, with its defaults; empty where the user may not read it."""
+        try:
+            found = await self.api.get("/openapi/v3/apis/pinrail.dev/v1alpha1")
+        except Refused:
+            return {}
+        schemas: Body = (found or {}).get("components", {}).get("schemas", {})
+        known: Body = schemas.get(_SPEC + kind, {})
+        return known
+
+    async def operator_image(self) -> str:
+        """The default engine image that running operators are given; empty where none, several, or no right to ask."""
+        try:
+            found = await self.api.get("/apis/apps/v1/deployments", labelSelector=OPERATOR)
+        except Refused:
+            return ""
+        containers = [c for d in (found or {}).get("items", []) for c in d["spec"]["template"]["spec"]["containers"]]
+        variables = [v for c in containers for v in c.get("env", []) if v["name"] == "PINRAIL_ENGINE_IMAGE"]
+        images = {v.get("value", "") for v in variables}
+        return str(images.pop()) if len(images) == 1 else ""
+
+    async def facts(self, body: Body) -> Facts:
+        """All that the cluster states about one service; ready pods are asked for what they verified themselves."""
+        try:
+            service = InferenceService.from_body(body)
+        except SpecError as e:
+            return Facts(body=body, problem=str(e))
+        selector = ",".join(f"{k}={v}" for k, v in names.selector(service).items())
+        observed, listed = await asyncio.gather(
+            Cluster(self.api).observe(service),
+            self.api.get(f"/api/v1/namespaces/{service.key.namespace}/pods", labelSelector=selector),
+        )
+        found = tuple((listed or {}).get("items", []))
+        ready = {p.name for p in observed.ready_pods}
+        asked = [p for p in found if p["metadata"]["name"] in ready]
+        answers = await asyncio.gather(*(asyncio.to_thread(self._report, p) for p in asked))
+        reports = {p["metadata"]["name"]: a for p, a in zip(asked, answers, strict=True)}
+        return Facts(body=body, service=service, observed=observed, pods=found, reports=reports)
+
+    def _report(self, pod: Body) -> Report:
+        """What a pod's own metrics page says, through the API server; never raises."""
+        metadata = pod["metadata"]
+        where = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}:{_port(pod)}/proxy"
+        try:
+            parts = self.api.http.param_serialize("GET", where + endpoints.METRICS, auth_settings=["BearerToken"])
+            answer: Any = self.api.http.call_api(*parts[:3], None, _request_timeout=_PAGE_TIMEOUT)
+            page = answer.read()
+        except (client.ApiException, urllib3.exceptions.HTTPError, OSError) as e:
+            return Report(problem=f"did not answer: {type(e).__name__}")
+        if answer.status != 200:
+            return Report(problem=f"status {answer.status} for its metrics page: {_said(page)}")
+        try:
+            digest = verified_digest(page.decode(errors="replace"))
+        except SampleError as e:
+            return Report(problem=str(e))
+        return Report(digest, "" if digest else "its metrics page does not say what it verified")
+
+
+def _configured(context: str) -> tuple[client.Configuration, str]:
+    """How to reach a cluster, and the namespace that its context names."""
+    made = client.Configuration()
+    file = os.environ.get("KUBECONFIG") or None
+    try:
+        config.load_kube_config(file, context or None, made)  # type: ignore[no-untyped-call]
+        contexts, current = config.list_kube_config_contexts(file)  # type: ignore[no-untyped-call]
+    except (config.ConfigException, OSError) as e:
+        where = file or "~/.kube/config"
+        raise OperatorError(f"kubeconfig {where}: {e}; next: set KUBECONFIG or --context") from e
+    made.connection_pool_maxsize = CONCURRENCY
+    made.retries = False
+    chosen = next((c for c in contexts if c["name"] == context), current)
+    return made, chosen["context"].get("namespace") or "default"
+
+
+def _port(pod: Body) -> int:
+    """The port that the engine's container names, ours if it names none."""
+    engines = [c for c in pod["spec"]["containers"] if c["name"] == pods.ENGINE]
+    ports = [p["containerPort"] for c in engines for p in c.get("ports", []) if p.get("name") == endpoints.PORT_NAME]
+    return int(ports[0]) if ports else endpoints.PORT
+
+
+def _said(page: bytes) -> str:
+    try:
+        return str(json.loads(page)["message"])[:200]
+    except (ValueError, KeyError, TypeError):
+        return page[:200].decode(errors="replace")
