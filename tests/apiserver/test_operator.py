@@ -66,7 +66,7 @@ class Process:
 
 
 @pytest.fixture
-def rights(kube: Any, helm: str, tmp_path: Path) -> Path:
+def rights(kube: Any, helm: str, tmp_path: Path) -> Iterator[Path]:
     """A kubeconfig that holds a token of the chart's service account, and nothing else."""
     values = ["--set", f"watchNamespaces={{{kube.namespace}}}", "--set", "replicas=0"]
     rendered = subprocess.run(
@@ -78,7 +78,8 @@ def rights(kube: Any, helm: str, tmp_path: Path) -> Path:
     document["users"][0]["user"] = {"token": token}
     file = tmp_path / "kubeconfig"
     file.write_text(json.dumps(document))
-    return file
+    yield file
+    kube("delete", "--ignore-not-found", "-f", "-", stdin=rendered.stdout)  # other tests look for operators everywhere
 
 
 @pytest.fixture
