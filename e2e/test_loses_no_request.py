@@ -1,89 +1,54 @@
-"""New pods for old ones, and fewer of them, while clients ask without a pause: each request gets its whole answer.
+"""New pods for old ones, and fewer of them, while clients ask: each request gets its whole answer."""
 
-One half of the clients is as strict as can be, with a connection of its own for each request and no second attempt; the
-other half is the official client as it comes, which keeps connections open.
-"""
+import time
+from collections.abc import Callable
 
-import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-
-import httpx
-import openai
 import pytest
-from world import SERVICE, SLOW, Service, wait_for
+from load import LEAST, LIMITS, under_load
+from world import SERVICE, Service, kubectl, wait_for
 
-STRICT, USUAL = 2, 2  # clients
-TOKENS = 24
-LEAST = 20  # answers of each kind, for the test to mean something
-LIMITS = {**SERVICE["spec"]["limits"], "maxNumSeqs": 8}
-
-
-@dataclass
-class Load:
-    """What became of the requests."""
-
-    stop: threading.Event = field(default_factory=threading.Event)
-    answers: dict[str, int] = field(default_factory=lambda: {"strict": 0, "usual": 0})
-    failures: list[str] = field(default_factory=list)
-
-    def ask_on(self, kind: str, client: openai.OpenAI) -> None:
-        """Until told to stop; bounded all the same."""
-        for _ in range(10_000):
-            if self.stop.is_set():
-                return
-            try:
-                self._ask(client)
-                self.answers[kind] += 1
-            except Exception as e:
-                self.failures.append(f"{kind}: {type(e).__name__}: {e}")
-
-    def _ask(self, client: openai.OpenAI) -> None:
-        stream = client.completions.create(
-            model=SERVICE["spec"]["model"]["name"],
-            prompt="Once upon a time",
-            max_tokens=TOKENS,
-            stream=True,
-            stream_options={"include_usage": True},
-            extra_body={"ignore_eos": True},
-        )
-        chunks = list(stream)
-        assert chunks[-1].usage is not None, "the stream broke off"
-        assert chunks[-1].usage.completion_tokens == TOKENS
+LONG = 1800  # tokens of an answer that takes longer than a pod keeps its address after it was told to end
 
 
 @pytest.fixture(scope="module")
 def service(make_service: Callable[..., Service]) -> Service:
-    service = make_service("steady", scaling=None, replicas=2, limits=LIMITS)
+    service = make_service("steady", scaling=None, replicas=2, limits=LIMITS, drain={"timeoutSeconds": 900})
     service.wait_until("Ready", "True")
     wait_for("2 ready replicas", lambda: service.status().get("readyReplicas") == 2, show=service.describe)
     return service
 
 
-@pytest.fixture
-def load(service: Service) -> Iterator[Load]:
-    load, usual = Load(), service.openai()
-    once = httpx.Client(trust_env=False, timeout=SLOW, limits=httpx.Limits(max_keepalive_connections=0))
-    service.clients.append(once)
-    strict = usual.with_options(http_client=once, max_retries=0)
-    kept = usual.with_options(max_retries=openai.DEFAULT_MAX_RETRIES)
-    clients = [("strict", strict)] * STRICT + [("usual", kept)] * USUAL
-    threads = [threading.Thread(target=load.ask_on, args=client) for client in clients]
-    for thread in threads:
-        thread.start()
-    yield load
-    load.stop.set()
-    for thread in threads:
-        thread.join()
-
-
-def test_every_request_is_answered_through_a_roll_out_and_a_scale_in(service: Service, load: Load) -> None:
-    before = {pod.metadata.name for pod in service.pods()}
-    service.patch({"engine": {"env": [{"name": "GREETING", "value": "hello"}]}})
-    service.wait_until("RolloutComplete", "True")
-    wait_for("the old pods' end", lambda: not before & {p.metadata.name for p in service.pods()}, show=service.describe)
-    service.patch({"replicas": 1})
-    wait_for("one pod", lambda: len(service.pods()) == 1, show=service.describe)
-    load.stop.set()
+def test_every_request_is_answered_through_a_roll_out_and_a_scale_in(service: Service) -> None:
+    with under_load(service) as load:
+        before = {pod.metadata.name for pod in service.pods()}
+        service.patch({"engine": {"env": [{"name": "GREETING", "value": "hello"}]}})
+        service.wait_until("RolloutComplete", "True")
+        after = "the old pods' end"
+        wait_for(after, lambda: not before & {p.metadata.name for p in service.pods()}, show=service.describe)
+        service.patch({"replicas": 1})
+        wait_for("one pod", lambda: len(service.pods()) == 1, show=service.describe)
     assert load.failures == [], f"after {load.answers}"
     assert min(load.answers.values()) >= LEAST, load.answers
+
+
+def test_an_answer_that_is_under_way_is_finished_before_its_pod_ends(service: Service) -> None:
+    """The only pod is deleted as its first token comes; its last one comes long after it left the Service."""
+    wait_for("one pod", lambda: len(service.pods()) == 1, show=service.describe)
+    (pod,) = service.pods()
+    stream = service.openai().completions.create(
+        model=SERVICE["spec"]["model"]["name"],
+        prompt="Once upon a time",
+        max_tokens=LONG,
+        stream=True,
+        stream_options={"include_usage": True},
+        extra_body={"ignore_eos": True},
+    )
+    next(iter(stream))
+    kubectl("delete", "pod", pod.metadata.name, "-n", service.namespace, "--wait=false")
+    began = time.monotonic()
+    last = list(stream)[-1]
+    assert last.usage is not None, "the stream broke off"
+    assert last.usage.completion_tokens == LONG
+    print(f"the answer went on for {time.monotonic() - began:.1f} s after its pod was deleted")
+    wait_for("the pod's end", lambda: pod.metadata.name not in {p.metadata.name for p in service.pods()})
+    service.wait_until("Ready", "True")

@@ -109,6 +109,8 @@ class Node:
             "--use-service-account-credentials",
             "--leader-elect=false",
             "--bind-address=127.0.0.1",
+            # An API server that was away for longer finds all nodes silent, and takes their pods out of every Service.
+            "--node-monitor-grace-period=15m",
         )
         self._start(
             "kube-scheduler",

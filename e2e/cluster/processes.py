@@ -48,6 +48,10 @@ class Process:
         except ChildProcessError:
             return _stat(self.pid)[:1] != ["Z"]
 
+    def command(self) -> list[str]:
+        """The words that it was started with."""
+        return Path(f"/proc/{self.pid}/cmdline").read_text().split("\0")[:-1]
+
     def stop(self, grace: float) -> None:
         """Ask it to end; after `grace` seconds, make it. Returns when it is gone."""
         for sign, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, 10.0)):

@@ -34,7 +34,8 @@ def main(argv: list[str] | None = None) -> int:
         return 130
 
 
-_EXTRAS = {"import": "tools", **dict.fromkeys(("up", "operator", "status", "explain", "diff"), "operator")}
+_OF_OPERATOR = ("up", "operator", "status", "explain", "diff", "history", "rollback")
+_EXTRAS = {"import": "tools", **dict.fromkeys(_OF_OPERATOR, "operator")}
 """What a command's package is installed with, other than `cpu`."""
 
 

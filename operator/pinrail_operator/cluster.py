@@ -32,6 +32,7 @@ _PATHS = {
     "InferenceService": "/apis/pinrail.dev/v1alpha1/namespaces/{}/inferenceservices",
     "ModelManifest": "/apis/pinrail.dev/v1alpha1/namespaces/{}/modelmanifests",
     "Pod": "/api/v1/namespaces/{}/pods",
+    "ControllerRevision": "/apis/apps/v1/namespaces/{}/controllerrevisions",
     "ReplicaSet": "/apis/apps/v1/namespaces/{}/replicasets",
     "Event": "/api/v1/namespaces/{}/events",
 }
@@ -61,18 +62,19 @@ class Cluster:
         """
         namespace, selector = service.key.namespace, _selector(service)
         ref = Ref("Deployment", names.deployment(service))
-        deployment, pods, (pinned, problem, others) = await asyncio.gather(
+        deployment, pods, quiet = await asyncio.gather(
             self.api.get(_path(ref.kind, namespace, ref.name)),
             self.api.get(_path("Pod", namespace), labelSelector=selector),
             self._quiet(service) if known is None else _kept(known),
         )
         listed = [Pod.from_body(body) for body in (pods or {}).get("items", [])]
         seen = Observed(
-            manifest=pinned,
-            manifest_problem=problem,
-            live={**({ref: deployment} if deployment is not None else {}), **others},
+            manifest=quiet.manifest,
+            manifest_problem=quiet.problem,
+            live={**({ref: deployment} if deployment is not None else {}), **quiet.live},
             pods=tuple(p for p in listed if not p.is_ending),
             ending=sum(p.is_ending for p in listed),
+            history=quiet.history,
         )
         mark = seen.workload.mark if seen.workload is not None else ""
         if not needs_templates(service, seen.pods, mark):
@@ -87,9 +89,10 @@ class Cluster:
             Ref("Service", names.kubernetes_service(service)),
             Ref("PodDisruptionBudget", names.disruption_budget(service)),
         )
-        manifest, config_maps, *found = await asyncio.gather(
+        manifest, config_maps, history, *found = await asyncio.gather(
             self.api.get(_path("ModelManifest", namespace, service.model.manifest)),
             self.api.get(_path("ConfigMap", namespace), labelSelector=_selector(service)),
+            self.api.get(_path("ControllerRevision", namespace), labelSelector=_selector(service)),
             *(self.api.get(_path(ref.kind, namespace, ref.name)) for ref in refs),
         )
         live = {ref: body for ref, body in zip(refs, found, strict=True) if body is not None}
@@ -97,7 +100,7 @@ class Cluster:
             Ref("ConfigMap", body["metadata"]["name"]): {"apiVersion": "v1", "kind": "ConfigMap", **body}
             for body in (config_maps or {}).get("items", [])  # members of a list do not say what they are
         }
-        return (*_manifest(manifest), live)
+        return _Quiet(*_manifest(manifest), live, tuple((history or {}).get("items", [])))
 
     async def apply(self, namespace: str, plan: Plan) -> None:
         """Carry out a plan, in its order."""
@@ -136,13 +139,17 @@ class Cluster:
         await self.api.apply(_path(body["kind"], namespace, body["metadata"]["name"]), body, manager)
 
 
-_Quiet = tuple[ModelManifest | None, str, Mapping[Ref, Body]]
-"""The manifest, or why it cannot be read; and our objects but the Deployment."""
+@dataclass(frozen=True, slots=True)
+class _Quiet:
+    manifest: ModelManifest | None
+    problem: str  # why it cannot be read
+    live: Mapping[Ref, Body]  # our objects but the Deployment
+    history: tuple[Body, ...]
 
 
 async def _kept(known: Observed) -> _Quiet:
     others = {ref: body for ref, body in known.live.items() if ref.kind != "Deployment"}
-    return known.manifest, known.manifest_problem, others
+    return _Quiet(known.manifest, known.manifest_problem, others, known.history)
 
 
 def _selector(service: InferenceService) -> str:

@@ -217,24 +217,24 @@ def _without_nulls(value: Body) -> Body:
 def _spec_changes(pair: Pair) -> Iterator[Told]:
     schema = pair.schema.get("properties", {}).get("spec", {})
     old, new = ((b or {}).get("spec", {}) for b in (pair.old, pair.new))
-    return _changes(defaulted(schema, old), defaulted(schema, new), "spec")
+    return changes(defaulted(schema, old), defaulted(schema, new), "spec")
 
 
 def _metadata_changes(old: Body, new: Body) -> Iterator[Told]:
     """Labels and annotations that the document names."""
     for part in ("labels", "annotations"):
         has, wanted = old["metadata"].get(part) or {}, new["metadata"].get(part) or {}
-        yield from _changes({k: has[k] for k in wanted if k in has}, wanted, f"metadata.{part}")
+        yield from changes({k: has[k] for k in wanted if k in has}, wanted, f"metadata.{part}")
 
 
-def _changes(old: Any, new: Any, path: str) -> Iterator[Told]:
+def changes(old: Any, new: Any, path: str) -> Iterator[Told]:
     """The smallest fields that differ; lists member by member where they are of one length, else as a whole."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for key in sorted({*old, *new}):
-            yield from _changes(old.get(key), new.get(key), f"{path}.{key}")
+            yield from changes(old.get(key), new.get(key), f"{path}.{key}")
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         for i, (before, after) in enumerate(zip(old, new, strict=True)):
-            yield from _changes(before, after, f"{path}[{i}]")
+            yield from changes(before, after, f"{path}[{i}]")
     elif old != new:
         yield {"field": path, "old": old, "new": new}
 

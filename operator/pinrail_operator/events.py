@@ -7,6 +7,7 @@ from typing import Any
 
 from .autoscale import Decision
 from .plan import Plan
+from .rollout import Reason
 from .words import counted
 
 
@@ -27,17 +28,21 @@ def events_for(
 ) -> tuple[Event, ...]:
     """One for each change that a person would ask about.
 
-    | change                                | event                                            |
-    |---------------------------------------|--------------------------------------------------|
-    | Stalled is True, and was not so before | Warning, with the condition's reason and message |
-    | Ready becomes True                    | Normal, with the condition's reason and message  |
-    | replicas are written by the scaler    | Normal Scaled, with the decision's message       |
+    | change                                  | event                                              |
+    |-----------------------------------------|----------------------------------------------------|
+    | Stalled is True, and was not so before  | Warning, with the condition's reason and message   |
+    | a roll-out takes an old pod's place     | Warning, with RolloutComplete's reason and message |
+    | Ready becomes True                      | Normal, with the condition's reason and message    |
+    | replicas are written by the scaler      | Normal Scaled, with the decision's message         |
     """
     events: list[Event] = []
     was, now = _conditions(previous), _conditions(status)
     stalled, ready = now.get("Stalled", _NONE), now.get("Ready", _NONE)
     if stalled["status"] == "True" and stalled["reason"] != _if_true(was.get("Stalled", _NONE)):
         events.append(Event(EventType.WARNING, stalled["reason"], stalled["message"]))
+    rollout = now.get("RolloutComplete", _NONE)
+    if rollout["reason"] == Reason.REPLACING and was.get("RolloutComplete", _NONE)["reason"] != Reason.REPLACING:
+        events.append(Event(EventType.WARNING, rollout["reason"], rollout["message"]))
     if ready["status"] == "True" and was.get("Ready", _NONE)["status"] != "True":
         events.append(Event(EventType.NORMAL, ready["reason"], ready["message"]))
     if plan.scale is not None and decision is not None and decision.replicas != decision.inputs.current:

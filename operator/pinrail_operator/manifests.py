@@ -53,7 +53,7 @@ def newborn(deployment: Mapping[str, Any], count: int) -> Object:
 def _deployment(service: InferenceService, manifest: ModelManifest, image: str) -> Object:
     rollout = service.rollout
     return {
-        **_head("apps/v1", "Deployment", names.deployment(service), service),
+        **head("apps/v1", "Deployment", names.deployment(service), service),
         "spec": {
             "selector": {"matchLabels": names.selector(service)},
             "strategy": {
@@ -82,7 +82,7 @@ _ONE_GOES_FIRST = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "ma
 def _service(service: InferenceService) -> Object:
     port = {"name": endpoints.PORT_NAME, "port": 80, "targetPort": endpoints.PORT_NAME, "protocol": "TCP"}
     return {
-        **_head("v1", "Service", names.kubernetes_service(service), service),
+        **head("v1", "Service", names.kubernetes_service(service), service),
         "spec": {"type": "ClusterIP", "selector": names.selector(service), "ports": [port]},
     }
 
@@ -90,7 +90,7 @@ def _service(service: InferenceService) -> Object:
 def _config_map(service: InferenceService, manifest: ModelManifest) -> Object:
     document = {"apiVersion": API_VERSION, "kind": KIND, "spec": manifest.to_spec()}
     return {
-        **_head("v1", "ConfigMap", names.config_map(service, manifest), service),
+        **head("v1", "ConfigMap", names.config_map(service, manifest), service),
         "immutable": True,
         "data": {pods.MANIFEST_FILE: json.dumps(document, sort_keys=True)},
     }
@@ -99,12 +99,13 @@ def _config_map(service: InferenceService, manifest: ModelManifest) -> Object:
 def _disruption_budget(service: InferenceService) -> Object:
     allowed = {"maxUnavailable": 1} if service.min_available is None else {"minAvailable": service.min_available}
     return {
-        **_head("policy/v1", "PodDisruptionBudget", names.disruption_budget(service), service),
+        **head("policy/v1", "PodDisruptionBudget", names.disruption_budget(service), service),
         "spec": {"selector": {"matchLabels": names.selector(service)}, **allowed},
     }
 
 
-def _head(api_version: str, kind: str, name: str, service: InferenceService) -> Object:
+def head(api_version: str, kind: str, name: str, service: InferenceService) -> Object:
+    """What every object of a service begins with: its labels, and whose it is."""
     return {
         "apiVersion": api_version,
         "kind": kind,

@@ -46,6 +46,11 @@ def config_map(service: InferenceService, manifest: ModelManifest) -> str:
     return f"{service.key.name}-{digest_of(manifest.to_spec())}"
 
 
+def record(service: InferenceService, revision: str) -> str:
+    """Of the ControllerRevision."""
+    return f"{service.key.name}-{revision}"
+
+
 def selector(service: InferenceService) -> dict[str, str]:
     return {SERVICE: service.key.name}
 

@@ -113,6 +113,7 @@ class Observed:
     live: Mapping[Ref, Body]  # our objects' names, and whatever carries them
     pods: tuple[Pod, ...]  # not those that are ending
     ending: int = 0  # pods that are
+    history: tuple[Body, ...] = ()  # ControllerRevisions that bear the service's label
     templates: Mapping[str, Body] = field(default_factory=dict)  # revision -> its pods; read where they may be needed
 
     @property

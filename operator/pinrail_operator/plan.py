@@ -7,7 +7,7 @@ from typing import Any
 
 from pinrail_contract.metrics import LoadSample
 
-from . import checks, deletion_cost, pods
+from . import checks, deletion_cost, history, pods
 from .autoscale import Decision
 from .checks import Blocker
 from .drift import is_applied
@@ -76,7 +76,7 @@ def plan_for(
     """
     if blocker is not None or service.paused or observed.manifest is None:
         return Plan()
-    wanted = objects_for(service, observed.manifest, image, course)
+    wanted, target = objects_for(service, observed.manifest, image, course), target_revision(service, observed, image)
     is_lost = course.action is Action.ABORT and course.template is None  # it cannot be said what to go back to
     known = tuple(o for o in wanted if not (is_lost and o["kind"] == "Deployment"))
     due = tuple(o for o in known if not is_applied(o, observed.live.get(Ref.of(o))))
@@ -86,10 +86,13 @@ def plan_for(
     scale = _scale(service, workload, decision)
     return Plan(
         costs=_costs(observed, scale, loads),
-        apply=(*(o for o in due if o not in settle), *born),
+        apply=(*history.due(service, observed, target, image), *(o for o in due if o not in settle), *born),
         scale=scale,
         settle=settle,
-        delete=_left_over(service, observed, {Ref.of(o) for o in wanted}),
+        delete=(
+            *_left_over(service, observed, {Ref.of(o) for o in wanted}),
+            *history.left_over(service, observed, target),
+        ),
     )
 
 

@@ -147,7 +147,7 @@ def _previous(observed: Observed, target: str) -> str:
 
 def _replacing(workload: Workload, target: str) -> Course:
     outage = "" if workload.replicas > 1 else "; it is the only one: nothing serves until the new pod is ready"
-    message = f"new pods found no node, so one old pod at a time makes room for its successor{outage}"
+    message = f"pods of revision {target} found no node, so one old pod at a time makes room for its successor{outage}"
     return Course(Action.REPLACE, Reason.REPLACING, message, Mark(Action.REPLACE, target))
 
 

@@ -6,7 +6,7 @@ and a test compares them. Knows nothing of Kopf, the network or the clock.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Self
 
@@ -252,6 +252,7 @@ class InferenceService:
     revision_history: int  # old revisions that the Deployment keeps
     paused: bool  # everything is left as it is
     suspended: bool  # no pods, whatever `replicas` says
+    written: Mapping[str, Any] = field(repr=False, compare=False)  # the spec as it came
 
     @classmethod
     def from_body(cls, body: Mapping[str, Any]) -> Self:
@@ -284,6 +285,7 @@ class InferenceService:
             revision_history=f.integer("revisionHistoryLimit", least=0, most=100, default=3),
             paused=f.flag("paused", False),
             suspended=f.flag("suspend", False),
+            written=body["spec"],
         )
 
     @property

@@ -23,7 +23,7 @@ from operator_builders import DIGEST, IMAGE, load, manifest
 from pinrail_contract.command import Command
 from pinrail_contract.errors import PinrailError
 from pinrail_contract.metrics import MANIFEST_INFO, VERIFIED
-from pinrail_operator import diff_command, explain_command, status_command
+from pinrail_operator import diff_command, explain_command, history_command, rollback_command, status_command
 from pinrail_operator.cluster import Cluster
 from pinrail_operator.metrics import Scrape
 from pinrail_operator.reconcile import Reconciler
@@ -288,7 +288,7 @@ async def test_diff_says_what_an_apply_would_be_refused_for(world: World, docume
 
 async def test_nothing_is_ever_written(world: World) -> None:
     await serving(world)
-    kinds = "deployments,services,configmaps,pdb,infs,pin,events,pods"
+    kinds = "deployments,services,configmaps,pdb,controllerrevisions,infs,pin,events,pods"
     before = {o["metadata"]["uid"]: o["metadata"]["resourceVersion"] for o in world.kube.get(kinds)["items"]}
     await world.says(status_command.command)
     await world.says(explain_command.command, "chat")
@@ -341,3 +341,30 @@ async def test_a_cluster_without_the_crds_says_how_to_install_them(
         monkeypatch.setenv("KUBECONFIG", str(bare.kubeconfig))
         with pytest.raises(PinrailError, match=r"install the CRDs"):
             await world.says(status_command.command)
+
+
+async def test_an_earlier_revision_comes_back_by_applying_what_rollback_prints(world: World) -> None:
+    """The very same revision, image included, under the number of replicas of now; and history tells all three."""
+    await serving(world)
+    first = world.kube.get("infs", "chat")["status"]["revision"]["target"]
+    world.kube.apply(service(nodeSelector={"disk": "ssd"}, replicas=5))
+    await world.reconcile()
+    moved = await world.told(history_command.command, "chat")
+    assert [(r["number"], r["changed"]) for r in moved] == [(2, ["spec.nodeSelector"]), (1, None)]
+    printed = await world.says(rollback_command.command, "chat", "--to", first)
+    assert "RESTART" in await world.says(diff_command.command, "-f", world.file(yaml.safe_load(printed)), code=1)
+    world.kube("apply", "-f", "-", stdin=printed)
+    await world.reconcile()
+    live = world.kube.get("deployment", "chat")["spec"]
+    assert (live["template"]["metadata"]["labels"]["pinrail.dev/revision"], live["replicas"]) == (first, 5)
+    newest, *_ = await world.told(history_command.command, "chat")
+    assert (newest["number"], newest["revision"]) == (3, first)
+
+
+async def test_history_is_bounded(world: World) -> None:
+    world.kube.apply(pin(), service(revisionHistoryLimit=1))
+    for disk in ("a", "b", "c", "d"):
+        world.kube.apply(service(revisionHistoryLimit=1, nodeSelector={"disk": disk}))
+        await world.reconcile()
+    numbers = [r["number"] for r in await world.told(history_command.command, "chat")]
+    assert numbers == [4, 3]

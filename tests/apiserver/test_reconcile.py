@@ -23,7 +23,7 @@ from pinrail_operator.types import ServiceKey
 
 pytestmark = pytest.mark.apiserver
 
-KINDS = ("deployment", "service", "configmap", "poddisruptionbudget")
+KINDS = ("deployment", "service", "configmap", "poddisruptionbudget", "controllerrevision")
 ROOT = Path(__file__).parents[2]
 SCALED = {"replicas": None, "scaling": {"minReplicas": 1, "maxReplicas": 4}}
 
@@ -57,7 +57,7 @@ def operator(cluster: Cluster, kube: Any) -> Operator:
 
 def versions(kube: Any) -> dict[str, str]:
     """Every object of the namespace that is ours or the user's, and the version of its last write."""
-    found = kube.get("deployments,services,configmaps,pdb,infs,pin,events")["items"]
+    found = kube.get("deployments,services,configmaps,pdb,controllerrevisions,infs,pin,events")["items"]
     return {f"{o['kind']}/{o['metadata']['name']}": o["metadata"]["resourceVersion"] for o in found}
 
 
@@ -85,7 +85,7 @@ def roll_out(kube: Any, replicas: int) -> None:
     kube.patch_status("deployment", "chat", counts)
 
 
-async def test_a_service_becomes_four_objects_that_it_owns(operator: Operator, kube: Any) -> None:
+async def test_a_service_becomes_five_objects_that_it_owns(operator: Operator, kube: Any) -> None:
     kube.apply(pin(), service())
     await operator()
     uid = kube.get("infs", "chat")["metadata"]["uid"]
@@ -280,7 +280,7 @@ async def test_no_pod_is_asked_for_even_for_a_moment(operator: Operator, kube: A
     assert condition(kube, "Reconciling") == ("False", "Settled")
 
 
-@pytest.mark.parametrize("writes", [3, 4, 5, 6])
+@pytest.mark.parametrize("writes", range(1, 8))
 async def test_a_birth_that_dies_at_any_write_ends_the_same(
     operator: Operator, kube: Any, monkeypatch: pytest.MonkeyPatch, writes: int
 ) -> None:
@@ -296,7 +296,7 @@ async def test_a_birth_that_dies_at_any_write_ends_the_same(
 
     with monkeypatch.context() as patched:
         patched.setattr(Cluster, "_apply", dies)
-        if writes < 6:
+        if writes < 7:
             with pytest.raises(ConnectionError):
                 await operator()
     await operator(2)

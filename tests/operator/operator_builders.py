@@ -100,10 +100,19 @@ def faulty(fault: Fault, name: str = "chat-1", **changes: Any) -> Pod:
     return pod(name, is_ready=False, faults=(fault,), **changes)
 
 
+def record(revision: str, number: int = 1, **data: Any) -> dict[str, Any]:
+    """The ControllerRevision of the service `chat` for a revision."""
+    owner = {"uid": UID}
+    metadata = {"name": f"chat-{revision}", "labels": {names.REVISION: revision}, "ownerReferences": [owner]}
+    return {"metadata": metadata, "revision": number, "data": data}
+
+
 def observed(live: Mapping[Ref, Any] | None = None, pods: tuple[Pod, ...] = (), **changes: Any) -> Observed:
-    return Observed(
-        **{"manifest": manifest(), "manifest_problem": "", "live": live or {}, "pods": pods, **changes}  # type: ignore[arg-type]
-    )
+    """With a record of the revision that a live Deployment is of."""
+    templates = [o["spec"]["template"] for o in (live or {}).values() if "template" in o.get("spec", {})]
+    history = tuple(record(t["metadata"]["labels"][names.REVISION]) for t in templates)
+    seen = {"manifest": manifest(), "manifest_problem": "", "live": live or {}, "pods": pods, "history": history}
+    return Observed(**{**seen, **changes})  # type: ignore[arg-type]
 
 
 def load(usage: float = 0.5, blocks: int = 100, **changes: Any) -> LoadSample:

@@ -9,9 +9,12 @@ from pinrail_operator.events import Event, EventType, events_for
 from pinrail_operator.plan import Plan
 
 
-def status(ready: str = "False", stalled: str = "False", reason: str = "ModelMismatch") -> dict[str, Any]:
+def status(
+    ready: str = "False", stalled: str = "False", reason: str = "ModelMismatch", rollout: str = "RollingOut"
+) -> dict[str, Any]:
     return {
         "conditions": [
+            {"type": "RolloutComplete", "status": "False", "reason": rollout, "message": "one goes first"},
             {"type": "Ready", "status": ready, "reason": "Serving", "message": "serves"},
             {"type": "Stalled", "status": stalled, "reason": reason, "message": f"because of {reason}"},
         ]
@@ -25,6 +28,7 @@ INPUTS = Inputs(
 )  # fmt: skip
 DECISION = Decision(3, Reason.CACHE_DEMAND, "more is needed", INPUTS, ())
 STALLED = Event(EventType.WARNING, "ModelMismatch", "because of ModelMismatch")
+REPLACING = Event(EventType.WARNING, "Replacing", "one goes first")
 READY = Event(EventType.NORMAL, "Serving", "serves")
 SCALED = Event(EventType.NORMAL, "Scaled", "from 2 to 3 replicas: more is needed")
 
@@ -39,6 +43,8 @@ SCALED = Event(EventType.NORMAL, "Scaled", "from 2 to 3 replicas: more is needed
         pytest.param(status(stalled="True", reason="NameTaken"), status(stalled="True"), Plan(), None, [STALLED],
                      id="stalled for another reason"),
         pytest.param(status(stalled="True"), status(), Plan(), None, [], id="no longer stalled"),
+        pytest.param(status(), status(rollout="Replacing"), Plan(), None, [REPLACING], id="a pod's place is taken"),
+        pytest.param(status(rollout="Replacing"), status(rollout="Replacing"), Plan(), None, [], id="still taken"),
         pytest.param(status(), status(ready="True"), Plan(), None, [READY], id="becomes ready"),
         pytest.param(status(ready="True"), status(ready="True"), Plan(), None, [], id="still ready"),
         pytest.param(status(), status(), SCALE, DECISION, [SCALED], id="the scaler writes"),

@@ -16,6 +16,7 @@ from operator_builders import (
     load,
     manifest,
     observed,
+    record,
     scaled,
     service,
     target,
@@ -114,7 +115,8 @@ def test_the_applied_deployment_says_nothing_of_replicas() -> None:
     (deployment,) = first_plan(service()).settle
     assert "replicas" not in deployment["spec"]
     live = live_objects(service(nodeSelector={"disk": "ssd"}))
-    (drifted,) = plan_for(service(), observed(live), None, IMAGE, None).apply
+    record, drifted = plan_for(service(), observed(live), None, IMAGE, None).apply
+    assert (record["kind"], drifted["kind"]) == ("ControllerRevision", "Deployment")
     assert drifted == deployment
 
 
@@ -194,7 +196,8 @@ def test_nothing_is_touched(stopped: dict[str, Any]) -> None:
 @pytest.mark.parametrize("kind", ["Deployment", "Service", "ConfigMap", "PodDisruptionBudget"])
 def test_a_missing_object_is_applied_alone(kind: str) -> None:
     live = {ref: o for ref, o in live_objects(service()).items() if ref.kind != kind}
-    plan = plan_for(service(), observed(live), None, IMAGE, None)
+    known = (record(target(service())),)
+    plan = plan_for(service(), observed(live, history=known), None, IMAGE, None)
     assert [o["kind"] for o in plan.apply] == [kind]
 
 

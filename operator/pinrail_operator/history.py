@@ -1,0 +1,79 @@
+"""The revisions that a service has had, kept as ControllerRevisions: what each one's pods were made from. Pure.
+
+A record holds the fields of the spec that pods are made from, as they were written, and the image that was meant, so
+that to apply it again gives the very same revision, whose ReplicaSet may still be there. Records are written once; only
+their number moves, when the service comes back to one.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pinrail_contract.pins import API_VERSION
+
+from . import names
+from .manifests import head
+from .observed import Observed, Ref
+from .types import KIND as SERVICE_KIND
+from .types import InferenceService
+
+Object = Mapping[str, Any]
+
+RECORD = "ControllerRevision"
+
+_NOT_OF_PODS = {"replicas", "scaling", "disruption", "rollout", "revisionHistoryLimit", "paused", "suspend"}
+"""Fields of the spec that change no pod."""
+
+
+def records(service: InferenceService, observed: Observed) -> tuple[Object, ...]:
+    """This very service's own, newest first."""
+    ours = (r for r in observed.history if service.uid in [o["uid"] for o in _owners(r)])
+    return tuple(sorted(ours, key=lambda r: int(r["revision"]), reverse=True))
+
+
+def due(service: InferenceService, observed: Observed, target: str, image: str) -> tuple[Object, ...]:
+    """What to apply so that the newest record is the target's: nothing, or that one."""
+    known = records(service, observed)
+    name = names.record(service, target)
+    if not target or (known and known[0]["metadata"]["name"] == name):
+        return ()
+    if any(r["metadata"]["name"] == name and r not in known for r in observed.history):
+        return ()  # somebody else's, and not worth a refusal
+    earlier = next((r for r in known if r["metadata"]["name"] == name), None)
+    wanted = head("apps/v1", RECORD, name, service)
+    labels = {**wanted["metadata"]["labels"], names.REVISION: target}
+    return (
+        {
+            **wanted,
+            "metadata": {**wanted["metadata"], "labels": labels},
+            "data": earlier["data"] if earlier is not None else _written(service, image),
+            "revision": int(known[0]["revision"]) + 1 if known else 1,
+        },
+    )
+
+
+def left_over(service: InferenceService, observed: Observed, target: str) -> tuple[Ref, ...]:
+    """Records of revisions beyond `revisionHistoryLimit` that neither pods nor the Deployment are of."""
+    workload = observed.workload
+    in_use = {target, *(p.revision for p in observed.pods), *([workload.revision] if workload is not None else [])}
+    old = [r for r in records(service, observed) if revision_of(r) not in in_use]
+    return tuple(Ref(RECORD, r["metadata"]["name"]) for r in old[service.revision_history :])
+
+
+def revision_of(record: Object) -> str:
+    return str(record["metadata"].get("labels", {}).get(names.REVISION, ""))
+
+
+def restored(record: Object, spec: Object) -> dict[str, Any]:
+    """A spec that asks for a record's pods, and in all else for what `spec` asks for."""
+    return {**record["data"]["spec"], **{k: v for k, v in spec.items() if k in _NOT_OF_PODS}}
+
+
+def _written(service: InferenceService, image: str) -> dict[str, Any]:
+    """With the image by name: the operator's default may be another one by the time that it is wanted again."""
+    fields = {k: v for k, v in service.written.items() if k not in _NOT_OF_PODS}
+    spec = {**fields, "engine": {**fields.get("engine", {}), "image": image}}
+    return {"apiVersion": API_VERSION, "kind": SERVICE_KIND, "spec": spec}
+
+
+def _owners(record: Object) -> list[Object]:
+    return list(record["metadata"].get("ownerReferences", []))
