@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from . import names
 from .autoscale import Decision
 from .plan import Plan
+from .quarantine import NEXT
 from .words import counted
 
 
@@ -31,6 +33,7 @@ def events_for(
     |---------------------------------------|--------------------------------------------------|
     | Stalled is True, and was not so before | Warning, with the condition's reason and message |
     | Ready becomes True                    | Normal, with the condition's reason and message  |
+    | a pod is quarantined                  | Warning Quarantined, with what it reported       |
     | replicas are written by the scaler    | Normal Scaled, with the decision's message       |
     """
     events: list[Event] = []
@@ -40,6 +43,9 @@ def events_for(
         events.append(Event(EventType.WARNING, stalled["reason"], stalled["message"]))
     if ready["status"] == "True" and was.get("Ready", _NONE)["status"] != "True":
         events.append(Event(EventType.NORMAL, ready["reason"], ready["message"]))
+    for pod in plan.quarantine:
+        seen = f"{pod['metadata']['annotations'][names.QUARANTINE]}; it no longer serves, and another takes its place"
+        events.append(Event(EventType.WARNING, "Quarantined", f"{seen}; {NEXT}"))
     if plan.scale is not None and decision is not None and decision.replicas != decision.inputs.current:
         count = plan.scale["spec"]["replicas"]
         message = f"from {decision.inputs.current} to {counted(count, 'replica')}: {decision.message}"

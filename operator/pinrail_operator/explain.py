@@ -158,6 +158,7 @@ def _pod(body: Body, facts: Facts, service: InferenceService, now: datetime) -> 
         "revision": pod.revision or None,
         "ready": pod.is_ready,
         "ending": pod.is_ending,
+        "quarantined": pod.quarantine or None,
         "verified": verdict(report, service.model.digest),
         "reported": report.digest or None,
         "notHeard": report.problem or None,

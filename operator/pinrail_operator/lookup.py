@@ -104,7 +104,7 @@ class Lookup:
             service = InferenceService.from_body(body)
         except SpecError as e:
             return Facts(body=body, problem=str(e))
-        selector = ",".join(f"{k}={v}" for k, v in names.selector(service).items())
+        selector = names.pods_selector(service)
         observed, listed = await asyncio.gather(
             Cluster(self.api).observe(service),
             self.api.get(f"/api/v1/namespaces/{service.key.namespace}/pods", labelSelector=selector),

@@ -12,6 +12,8 @@ from . import names
 
 Body = Mapping[str, Any]
 
+_DIGEST_FLAG = "--digest="
+
 OVERDUE = "ProgressDeadlineExceeded"
 """Reason of the Deployment's condition Progressing."""
 
@@ -84,23 +86,34 @@ class Pod:
     created: datetime | None = None
     unschedulable_since: datetime | None = None
     deletion_cost: int = 0  # as Kubernetes reads the annotation
+    uid: str = ""
+    pin: str = ""  # the digest that its engine is told to serve; empty where it is told none
+    mark: str = ""  # whether it may serve, where the Service selects by that
+    is_quarantined: bool = False
+    quarantine: str = ""  # what it reported, where it is
 
     @classmethod
     def from_body(cls, body: Body) -> Self:
         metadata, status = body["metadata"], body.get("status", {})
+        labels, annotations = metadata.get("labels", {}), metadata.get("annotations", {})
         conditions = {c["type"]: c for c in status.get("conditions", [])}
         scheduled = conditions.get("PodScheduled", {})
         return cls(
             name=metadata["name"],
             ip=status.get("podIP", ""),
-            revision=metadata.get("labels", {}).get(names.REVISION, ""),
+            revision=labels.get(names.REVISION, ""),
             is_ready=conditions.get("Ready", {}).get("status") == "True",
             is_ending="deletionTimestamp" in metadata or status.get("phase") in ("Succeeded", "Failed"),
             unschedulable=scheduled.get("message", "") if scheduled.get("reason") == "Unschedulable" else "",
             faults=tuple(_faults(status)),
             created=_moment(metadata.get("creationTimestamp")),
             unschedulable_since=_moment(scheduled.get("lastTransitionTime") or metadata.get("creationTimestamp")),
-            deletion_cost=_cost(metadata.get("annotations", {}).get(names.DELETION_COST, "0")),
+            deletion_cost=_cost(annotations.get(names.DELETION_COST, "0")),
+            uid=metadata.get("uid", ""),
+            pin=_pin(body),
+            mark=labels.get(names.SERVING, ""),
+            is_quarantined=labels.get(names.SERVICE, "").endswith(names.QUARANTINED),
+            quarantine=annotations.get(names.QUARANTINE, ""),
         )
 
 
@@ -113,6 +126,7 @@ class Observed:
     live: Mapping[Ref, Body]  # our objects' names, and whatever carries them
     pods: tuple[Pod, ...]  # not those that are ending
     ending: int = 0  # pods that are
+    quarantined: tuple[Pod, ...] = ()  # not among `pods`: no ReplicaSet counts them
     templates: Mapping[str, Body] = field(default_factory=dict)  # revision -> its pods; read where they may be needed
 
     @property
@@ -146,6 +160,14 @@ def _number(replica_set: Body) -> int:
     """The Deployment's own count of its ReplicaSets."""
     text = str(replica_set["metadata"].get("annotations", {}).get("deployment.kubernetes.io/revision", ""))
     return int(text) if text.isdecimal() else 0
+
+
+def _pin(body: Body) -> str:
+    """By what a container was told: nobody can change that of a pod that runs."""
+    spec = body.get("spec", {})
+    words = [w for c in (*spec.get("initContainers", []), *spec.get("containers", [])) for w in c.get("args", [])]
+    found = [w.removeprefix(_DIGEST_FLAG) for w in words if w.startswith(_DIGEST_FLAG)]
+    return found[-1] if found else ""
 
 
 def _moment(text: str | None) -> datetime | None:

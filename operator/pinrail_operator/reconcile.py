@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from . import checks, rollout, status
+from . import checks, quarantine, rollout, status
 from .autoscale import Decision
 from .checks import Blocked, Blocker
 from .errors import Refused, SpecError
@@ -84,13 +84,15 @@ class Reconciler:
         course = rollout.PROCEED
         if blocker is None and not service.paused:
             course = rollout.choose(service, observed, target, self.now())
-        plan = plan_for(service, observed, blocker, image, decision, course, memory.loads_at(self.clock()))
+        verdict = quarantine.judge(service, observed, memory.digests, target)
+        loads = memory.loads_at(self.clock())
+        plan = plan_for(service, observed, blocker, image, decision, course, loads, verdict)
         memory.keep(service, observed if plan.is_empty and blocker is None else None, self.clock())
         refused = await self._apply(service, plan, decision)
         blocker = blocker or refused
         view = View(
             service=service,
-            observed=observed,
+            observed=quarantine.carried_out(verdict, observed) if plan.quarantine and not refused else observed,
             target=target,
             blocker=blocker,
             decision=decision,
