@@ -25,6 +25,7 @@ class Reason(StrEnum):
     MODEL_MISMATCH = "ModelMismatch"
     MANIFEST_MISMATCH = "ManifestMismatch"
     FETCH_FAILED = "FetchFailed"
+    API_KEYS_MISSING = "ApiKeysMissing"
     FAILED = "Failed"
 
 

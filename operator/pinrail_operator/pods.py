@@ -11,7 +11,6 @@ from pinrail_contract import endpoints, termination
 from pinrail_contract.pins import ModelManifest
 
 from . import names
-from .passed_through import PodSettings
 from .types import InferenceService
 
 TEMPLATE_VERSION = 2
@@ -20,6 +19,7 @@ TEMPLATE_VERSION = 2
 MODEL_DIR = "/models"
 MANIFEST_DIR = "/etc/pinrail"
 MANIFEST_FILE = "manifest.json"
+API_KEYS_DIR = "/etc/pinrail-api-keys"
 ENGINE = "engine"
 FETCH = "fetch"
 
@@ -52,14 +52,16 @@ def revision(service: InferenceService, manifest: ModelManifest, image: str) -> 
             "priorityClassName": pod.priority_class_name,
             "runtimeClassName": pod.runtime_class_name,
             "imagePullSecrets": pod.image_pull_secrets,
-            **_younger(pod),
+            **_younger(service),
         }
     )
 
 
-def _younger(pod: PodSettings) -> dict[str, Any]:
+def _younger(service: InferenceService) -> dict[str, Any]:
     """Fields that came after the first release: named in a revision only where they are used."""
+    pod = service.pod
     given = {
+        "apiKeySecret": service.api_key_secret,
         "topologySpreadConstraints": pod.topology_spread,
         "podLabels": pod.labels,
         "podAnnotations": pod.annotations,
@@ -95,19 +97,25 @@ def _spec(service: InferenceService, manifest: ModelManifest, image: str) -> dic
         },
         **({"initContainers": [_fetch(service, image)]} if fetches else {}),
         "containers": [_engine(service, manifest, image)],
-        "volumes": [_manifest_volume(service, manifest), _model_volume(manifest), {"name": "tmp", "emptyDir": {}}],
+        "volumes": [
+            _manifest_volume(service, manifest),
+            _model_volume(manifest),
+            {"name": "tmp", "emptyDir": {}},
+            *_api_keys_volume(service),
+        ],
         **_passed_through(service),
     }
 
 
 def _engine(service: InferenceService, manifest: ModelManifest, image: str) -> dict[str, Any]:
     startup_tries = math.ceil(startup_seconds(manifest) / STARTUP_PERIOD)
-    launch = service.launch(model_dir=MODEL_DIR, manifest=f"{MANIFEST_DIR}/{MANIFEST_FILE}", host="0.0.0.0")
+    keys = API_KEYS_DIR if service.api_key_secret else ""
+    launch = service.launch(model_dir=MODEL_DIR, manifest=_MANIFEST_PATH, host="0.0.0.0", api_keys_dir=keys)
     return {
         **_container(ENGINE, service, image),
         "args": ["serve", *launch.args()],
         "ports": [{"name": endpoints.PORT_NAME, "containerPort": endpoints.PORT, "protocol": "TCP"}],
-        "volumeMounts": [_MANIFEST_MOUNT, _model_mount(manifest), _TMP_MOUNT],
+        "volumeMounts": [_MANIFEST_MOUNT, _model_mount(manifest), _TMP_MOUNT, *([_API_KEYS_MOUNT] if keys else [])],
         "startupProbe": _probe(endpoints.READY, period=STARTUP_PERIOD, failures=startup_tries),
         "readinessProbe": _probe(endpoints.READY, period=2, failures=2),
         "livenessProbe": _probe(endpoints.HEALTH, period=10, failures=6),
@@ -116,10 +124,9 @@ def _engine(service: InferenceService, manifest: ModelManifest, image: str) -> d
 
 
 def _fetch(service: InferenceService, image: str) -> dict[str, Any]:
-    manifest = f"{MANIFEST_DIR}/{MANIFEST_FILE}"
     return {
         **_container(FETCH, service, image),
-        "args": ["fetch", "--manifest", manifest, "--output", MODEL_DIR],
+        "args": ["fetch", "--manifest", _MANIFEST_PATH, "--output", MODEL_DIR],
         "volumeMounts": [_MANIFEST_MOUNT, {"name": "model", "mountPath": MODEL_DIR}, _TMP_MOUNT],
     }
 
@@ -143,12 +150,20 @@ def _container(name: str, service: InferenceService, image: str) -> dict[str, An
     }
 
 
+_MANIFEST_PATH = f"{MANIFEST_DIR}/{MANIFEST_FILE}"
+_API_KEYS_MOUNT = {"name": "api-keys", "mountPath": API_KEYS_DIR, "readOnly": True}
 _MANIFEST_MOUNT = {"name": "manifest", "mountPath": MANIFEST_DIR, "readOnly": True}
 _TMP_MOUNT = {"name": "tmp", "mountPath": "/tmp"}
 
 
 def _manifest_volume(service: InferenceService, manifest: ModelManifest) -> dict[str, Any]:
     return {"name": "manifest", "configMap": {"name": names.config_map(service, manifest)}}
+
+
+def _api_keys_volume(service: InferenceService) -> list[dict[str, Any]]:
+    """Mounted even where the Secret is missing: the engine then refuses to start and says why; a kubelet only waits."""
+    secret = {"secretName": service.api_key_secret, "defaultMode": 0o440, "optional": True}
+    return [{"name": "api-keys", "secret": secret}] if service.api_key_secret else []
 
 
 def _model_volume(manifest: ModelManifest) -> dict[str, Any]:

@@ -246,6 +246,7 @@ class InferenceService:
     scheduling: Scheduling
     replicas: int | ScalingPolicy  # a fixed number, or how it follows the load
     pod: PodSettings
+    api_key_secret: str  # name of a Secret whose every value is a key; empty: whoever reaches a replica may ask
     drain_timeout: int  # seconds
     min_available: int | None  # replicas that evictions must leave; None: they take one at a time
     rollout: Rollout
@@ -278,6 +279,7 @@ class InferenceService:
             scheduling=Scheduling.parse(f.child("scheduling", {"policy", "targetStepMilliseconds", "stepsInFlight"})),
             replicas=_replicas(f),
             pod=PodSettings.parse(f),
+            api_key_secret=_secret(f.child("security", {"apiKeySecretRef"})),
             drain_timeout=drain.integer("timeoutSeconds", least=0, most=3600, default=30),
             min_available=disruption.optional_integer("minAvailable", least=0, most=MAX_REPLICAS),
             rollout=Rollout.parse(f.child("rollout", _ROLLOUT_FIELDS)),
@@ -299,7 +301,13 @@ class InferenceService:
         return self.replicas.min_replicas if isinstance(self.replicas, ScalingPolicy) else self.replicas
 
     def launch(
-        self, *, model_dir: str, manifest: str, host: str = "127.0.0.1", port: int = endpoints.PORT
+        self,
+        *,
+        model_dir: str,
+        manifest: str,
+        host: str = "127.0.0.1",
+        port: int = endpoints.PORT,
+        api_keys_dir: str = "",
     ) -> LaunchSpec:
         """What one replica's `pinrail serve` is told.
 
@@ -308,6 +316,7 @@ class InferenceService:
             manifest: The path of the manifest, as the engine sees it.
             host: The address that the engine listens on.
             port: The port that the engine listens on.
+            api_keys_dir: The folder of API keys, as the engine sees it; empty where none is asked for.
         """
         return LaunchSpec(
             model_dir=model_dir,
@@ -334,6 +343,7 @@ class InferenceService:
             prefix_cache=self.engine.prefix_cache,
             cache_events=self.engine.cache_events,
             otlp_traces_endpoint=self.engine.traces_endpoint,
+            api_keys_dir=api_keys_dir,
             drain_timeout=self.drain_timeout,
         )
 
@@ -356,7 +366,7 @@ _SPEC_FIELDS = {
     "model", "verification", "engine", "limits", "scheduling", "replicas", "scaling", "resources", "nodeSelector",
     "tolerations", "affinity", "topologySpreadConstraints", "priorityClassName", "runtimeClassName",
     "imagePullSecrets", "podLabels", "podAnnotations", "drain", "disruption", "rollout", "revisionHistoryLimit",
-    "paused", "suspend",
+    "paused", "suspend", "security",
 }  # fmt: skip
 
 
@@ -376,6 +386,10 @@ def _replicas(f: Fields) -> int | ScalingPolicy:
     if f.has("replicas"):
         return f.integer("replicas", least=0, most=MAX_REPLICAS)
     return ScalingPolicy.parse(f.child("scaling", _SCALING_FIELDS))
+
+
+def _secret(f: Fields) -> str:
+    return f.child("apiKeySecretRef", {"name"}).reference("name") if f.has("apiKeySecretRef") else ""
 
 
 def _variable(f: Fields) -> tuple[str, str]:

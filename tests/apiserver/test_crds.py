@@ -91,6 +91,8 @@ REFUSED = [
     pytest.param(service(rollout={"maxSurge": -1}), "got -1, want a whole number of 0 to 1000", id="negative surge"),
     pytest.param(service(podLabels={"pinrail.dev/service": "x"}), "want none of pinrail.dev/*", id="our label"),
     pytest.param(service(affinity={"foo": 1}), 'unknown field "spec.affinity.foo"', id="no such affinity"),
+    pytest.param(service(security={"apiKeySecretRef": {}}), "spec.security.apiKeySecretRef.name: Required value",
+                 id="keys of no Secret"),
     pytest.param(service(gpu=1), 'unknown field "spec.gpu"', id="unknown field"),
     pytest.param(service(scaling={"maxReplica": 2}), 'unknown field "spec.scaling.maxReplica"', id="misspelt field"),
     pytest.param(manifest(files=files("weights", "tokenizer")), "spec.files: got no file of role config, want at least",
@@ -151,6 +153,7 @@ def test_short_names_and_columns(kube: Any) -> None:
     assert "READY" in table
     assert "pvc://models/tiny/v1" in table
     assert "inferenceservice.pinrail.dev/chat" in kube("get", "pinrail", "-o", "name")
+    assert "Authorization: Bearer KEY" in kube("explain", "infs.spec.security.apiKeySecretRef")
     assert "Requests waiting in any one replica" in kube("explain", "infs.spec.scaling.targets.queueDepth")
 
 

@@ -34,6 +34,9 @@ def read(path: Path) -> LocalRun:
     if len(services) != 1:
         raise ManifestError(str(path), f"holds {len(services)} resources of kind {KIND}, want 1")
     service = InferenceService.from_body(services[0])
+    if service.api_key_secret:
+        wanted = "want none in local mode, which has no Secrets and listens on 127.0.0.1 alone"
+        raise SpecError("spec.security.apiKeySecretRef", f"got {service.api_key_secret!r}, {wanted}")
     named = [
         d
         for d in found

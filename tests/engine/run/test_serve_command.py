@@ -95,6 +95,20 @@ def test_a_flag_out_of_bounds(pinned: tuple[Path, Path, str], capsys: pytest.Cap
     assert "--port: got 0, want 1 to 65535" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("folder", "problem"), [("absent", "cannot be read"), ("model/empty", "holds no key")])
+def test_without_a_key_it_does_not_start_and_the_kubelet_hears_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, problem: str
+) -> None:
+    said: list[Termination] = []
+    monkeypatch.setattr(serve_command, "write", said.append)
+    model, manifest, _ = write_model(tmp_path, CONFIG)
+    (model / "empty").mkdir()
+    assert serve(model, manifest, f"--api-keys-dir={tmp_path / folder}") == ExitCode.FAILED
+    (ended,) = said
+    assert ended.reason is Reason.API_KEYS_MISSING
+    assert f"--api-keys-dir: {tmp_path / folder} {problem}" in ended.message
+
+
 @pytest.mark.model
 @pytest.mark.parametrize(
     "program",
