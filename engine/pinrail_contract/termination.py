@@ -22,6 +22,7 @@ class ExitCode:
 
 
 class Reason(StrEnum):
+    VERIFIED = "Verified"  # the message is the digest
     MODEL_MISMATCH = "ModelMismatch"
     MANIFEST_MISMATCH = "ManifestMismatch"
     FETCH_FAILED = "FetchFailed"

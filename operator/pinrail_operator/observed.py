@@ -5,14 +5,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Self
 
+from pinrail_contract.metrics import FILES_DIFFER
 from pinrail_contract.pins import ModelManifest
-from pinrail_contract.termination import Termination
+from pinrail_contract.termination import Reason, Termination
 
 from . import names
 
 Body = Mapping[str, Any]
 
-_DIGEST_FLAG = "--digest="
+_DIGEST_FLAG, _SLOTS_FLAG = "--digest=", "--max-num-seqs="
 
 OVERDUE = "ProgressDeadlineExceeded"
 """Reason of the Deployment's condition Progressing."""
@@ -88,6 +89,8 @@ class Pod:
     deletion_cost: int = 0  # as Kubernetes reads the annotation
     uid: str = ""
     pin: str = ""  # the digest that its engine is told to serve; empty where it is told none
+    verified: str = ""  # the digest that its init container found, FILES_DIFFER, or empty where none verifies
+    slots: int = 0  # requests that its engine is told to run at once; 0 where it is not told
     mark: str = ""  # whether it may serve, where the Service selects by that
     is_quarantined: bool = False
     quarantine: str = ""  # what it reported, where it is
@@ -110,7 +113,9 @@ class Pod:
             unschedulable_since=_moment(scheduled.get("lastTransitionTime") or metadata.get("creationTimestamp")),
             deletion_cost=_cost(annotations.get(names.DELETION_COST, "0")),
             uid=metadata.get("uid", ""),
-            pin=_pin(body),
+            pin=_told(body, _DIGEST_FLAG),
+            verified=_verified(status),
+            slots=int(_told(body, _SLOTS_FLAG) or 0),
             mark=labels.get(names.SERVING, ""),
             is_quarantined=labels.get(names.SERVICE, "").endswith(names.QUARANTINED),
             quarantine=annotations.get(names.QUARANTINE, ""),
@@ -162,12 +167,21 @@ def _number(replica_set: Body) -> int:
     return int(text) if text.isdecimal() else 0
 
 
-def _pin(body: Body) -> str:
-    """By what a container was told: nobody can change that of a pod that runs."""
+def _told(body: Body, flag: str) -> str:
+    """What a container was told by a flag, or nothing: nobody can change that of a pod that runs."""
     spec = body.get("spec", {})
     words = [w for c in (*spec.get("initContainers", []), *spec.get("containers", [])) for w in c.get("args", [])]
-    found = [w.removeprefix(_DIGEST_FLAG) for w in words if w.startswith(_DIGEST_FLAG)]
+    found = [w.removeprefix(flag) for w in words if w.startswith(flag)]
     return found[-1] if found else ""
+
+
+def _verified(status: Body) -> str:
+    for container in status.get("initContainerStatuses", []):
+        ended = container.get("state", {}).get("terminated") or {}
+        said = Termination.parse(ended.get("message")) if ended.get("exitCode") == 0 else None
+        if container["name"] == names.VERIFY and said is not None:
+            return said.message if said.reason is Reason.VERIFIED else FILES_DIFFER
+    return ""
 
 
 def _moment(text: str | None) -> datetime | None:

@@ -20,7 +20,7 @@ from .failures import Failure, first_failure
 from .observed import OVERDUE, Observed, Pod
 from .plan import Plan, is_rolled_out
 from .rollout import PROCEED, Action, Course, since
-from .types import InferenceService, ScalingMode
+from .types import EngineType, InferenceService, ScalingMode
 from .words import are, counted
 
 Status = dict[str, Any]
@@ -187,6 +187,11 @@ def _model_verified(view: View) -> Condition:
     if view.quarantined:
         seen = f"{view.quarantined[0].quarantine}; {_count_of(view.quarantined)} is kept for a person to look at"
         return Condition("ModelVerified", "False", QUARANTINED, f"{seen}; {quarantine.NEXT}")
+    if view.service.engine.type is EngineType.VLLM:
+        seen = f"before each ready replica started, an init container found its files to be {pinned}"
+        return Condition(
+            "ModelVerified", "True", "VerifiedBeforeStart", f"{seen}; the engine does not look at them again"
+        )
     return Condition("ModelVerified", "True", "Verified", f"all ready replicas report {pinned}")
 
 

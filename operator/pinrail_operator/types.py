@@ -6,7 +6,7 @@ and a test compares them. Knows nothing of Kopf, the network or the clock.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Self
 
@@ -23,6 +23,7 @@ from pinrail_contract.launch import (
 )
 from pinrail_contract.pins import API_VERSION, DIGEST
 
+from . import engine_args
 from .errors import SpecError
 from .fields import Fields
 from .passed_through import PodSettings
@@ -47,7 +48,8 @@ class OnUnschedulable(StrEnum):
 
 
 class EngineType(StrEnum):
-    PINRAIL = "pinrail"
+    PINRAIL = "pinrail"  # ours
+    VLLM = "vllm"  # any that takes vLLM's flags and speaks its metric names; an init container verifies its files
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -88,6 +90,7 @@ class ModelPin:
 class Engine:
     """`spec.engine`"""
 
+    type: EngineType
     image: str  # empty: the operator's default
     backend: BackendName
     dtype: Dtype
@@ -96,10 +99,11 @@ class Engine:
     cache_events: Switch
     traces_endpoint: str  # URL of an OTLP/HTTP collector; empty: no traces
     env: tuple[tuple[str, str], ...]  # name, value
+    args: tuple[str, ...]  # further flags, one a word; of an engine that is not ours
 
     @classmethod
     def parse(cls, f: Fields, verification: Verification) -> Self:
-        f.choice("type", EngineType.PINRAIL)
+        kind = f.choice("type", EngineType.PINRAIL)
         image = f.text("image", pattern=r"\S+", wanted="an image reference", default="")
         if image and verification is Verification.ENFORCE and not is_pinned(image):
             wanted = "want a reference that ends in @sha256:<64 hex digits> while spec.verification.mode is Enforce"
@@ -108,7 +112,12 @@ class Engine:
         if backend is BackendName.TORCH and quantization is not Quantization.NONE:
             wanted = "want none while spec.engine.backend is torch: the native backend alone keeps weights so"
             raise SpecError(f.path("quantization"), f"got {str(quantization)!r}, {wanted}")
+        args = engine_args.parse(f, verification)
+        if args and kind is EngineType.PINRAIL:
+            wanted = "want none while spec.engine.type is pinrail: every flag of that engine is a field of its own"
+            raise SpecError(f.path("args"), f"got {args[0]!r}, {wanted}")
         return cls(
+            type=kind,
             image=image,
             backend=backend,
             dtype=f.choice("dtype", Dtype.AUTO),
@@ -117,6 +126,7 @@ class Engine:
             cache_events=_switch(f.flag("cacheEvents", False)),
             traces_endpoint=f.text("tracesEndpoint", pattern=r"https?://\S+", wanted="an http(s) URL", default=""),
             env=tuple(_variable(v) for v in f.children("env", {"name", "value"}, most=64)),
+            args=args,
         )
 
 
@@ -253,6 +263,7 @@ class InferenceService:
     revision_history: int  # old revisions that the Deployment keeps
     paused: bool  # everything is left as it is
     suspended: bool  # no pods, whatever `replicas` says
+    verifier: str = ""  # image of ours that verifies the files of an engine which does not; empty where none is known
 
     @classmethod
     def from_body(cls, body: Mapping[str, Any]) -> Self:
@@ -287,6 +298,10 @@ class InferenceService:
             paused=f.flag("paused", False),
             suspended=f.flag("suspend", False),
         )
+
+    def verified_by(self, image: str) -> Self:
+        """The same, with the image of ours that verifies files where the engine does not."""
+        return replace(self, verifier=image) if self.engine.type is EngineType.VLLM else self
 
     @property
     def scaling(self) -> ScalingPolicy | None:
@@ -355,6 +370,7 @@ def is_pinned(image: str) -> bool:
 
 _ENGINE_FIELDS = {
     "type", "image", "backend", "dtype", "quantization", "prefixCache", "cacheEvents", "tracesEndpoint", "env",
+    "args",
 }  # fmt: skip
 _LIMIT_FIELDS = {
     "maxModelLen", "maxNumSeqs", "maxNumBatchedTokens", "maxQueued", "maxQueuedTokens", "maxQueueWaitSeconds",

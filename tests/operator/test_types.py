@@ -114,7 +114,7 @@ def test_scaling_is_read_whole() -> None:
         ({"model": {**MODEL, "uri": "x"}}, "spec.model.uri: is not a known field, want one of digest, manifestRef"),
         ({"model": {**MODEL, "manifestRef": "x"}}, "spec.model.manifestRef: got 'x', want an object"),
         ({"verification": {"mode": "Off"}}, "spec.verification.mode: got 'Off', want one of Enforce, Warn"),
-        ({"engine": {"type": "vllm"}}, "spec.engine.type: got 'vllm', want one of pinrail"),
+        ({"engine": {"type": "sglang"}}, "spec.engine.type: got 'sglang', want one of pinrail, vllm"),
         ({"engine": {"image": "engine:latest"}}, "spec.engine.image: got 'engine:latest', want a reference that ends"),
         ({"engine": {"env": [{"name": "LD_PRELOAD", "value": "x"}]}}, "spec.engine.env[0].name: got 'LD_PRELOAD'"),
         ({"engine": {"env": {}}}, "spec.engine.env: got {}, want a list of at most 64"),
