@@ -59,7 +59,9 @@ def _pods(pods: list[Told], pinned: str) -> list[str]:
     if not pods:
         return ["there is no pod"]
     rows = table([_pod(p) for p in pods])
-    differ = [f"{p['name']} reports {p['reported']}, want {pinned}" for p in pods if p["verified"] is False]
+    differ = [
+        f"{p['name']} reports {p['reported']}, want {pinned}" for p in pods if p["verified"] is False and p["reported"]
+    ]
     silent = [f"{p['name']}: {p['notHeard']}" for p in pods if p["ready"] and p["notHeard"]]
     differ += [p["quarantined"] for p in pods if p["quarantined"]]
     return [rows, *differ, *silent, *(f"{p['name']}: {p['problem']}" for p in pods if p["problem"])]

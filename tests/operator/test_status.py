@@ -36,6 +36,7 @@ STAMP = "2026-01-02T03:04:05Z"
 A, B = pod("chat-a"), pod("chat-b")
 VERIFIED = {"chat-a": DIGEST, "chat-b": DIGEST}
 WRONG = Fault("engine", "Error", "exit code 64", Termination(Ending.MODEL_MISMATCH, "tokenizer.json: changed"))
+NO_KEYS = Fault("engine", "Error", "exit code 1", Termination(Ending.API_KEYS_MISSING, "/keys holds no key"))
 CRASH = Fault("engine", "OOMKilled", "exit code 137", None)
 
 
@@ -93,6 +94,7 @@ ROWS = [
     pytest.param(view(pods=(OLD, OLD, pod("chat-c", is_ready=False)), live=live_objects(service(), total=3, updated=1)),
                  "F T F U T F", "RollingOut", id="a roll-out goes on"),
     pytest.param(view(pods=(A, faulty(CRASH, "chat-b"))), "F F T T F T", "OOMKilled", id="one crashes"),
+    pytest.param(view(pods=(A, faulty(NO_KEYS, "chat-b"))), "F F T T F T", "ApiKeysMissing", id="one finds no keys"),
     pytest.param(view(pods=(A, pod("chat-b", is_ready=False, unschedulable="no node"))), "F T F T F T",
                  "Unschedulable", id="one has no node: it may come"),
     pytest.param(view(digests={"chat-a": DIGEST}), "U F F U T T", "NotReported",
