@@ -138,8 +138,12 @@ class Cluster:
             await self.api.merge(path, {"metadata": metadata}, names.QUARANTINE_FIELD_MANAGER)
 
     async def _mark(self, namespace: str, pod: str, mark: str) -> None:
+        """One that cannot be written is not selected, whatever it was to carry; the next look tries again."""
         body = {"metadata": {"labels": {names.SERVING: mark}}}
-        await self.api.merge(_path("Pod", namespace, pod), body, names.QUARANTINE_FIELD_MANAGER)
+        try:
+            await self.api.merge(_path("Pod", namespace, pod), body, names.QUARANTINE_FIELD_MANAGER)
+        except Refused as e:
+            log.warning("mark of %s/%s: %s", namespace, pod, e)
 
     async def _set_cost(self, namespace: str, pod: str, cost: int) -> None:
         """A pod that is gone, or that may not be written, keeps no scale-in from happening."""

@@ -36,7 +36,7 @@ UNPINNING = (
 """Refused while verification is enforced."""
 
 FORBIDDEN_ENV = re.compile(
-    r"HF_.*|HUGGING.*|TRANSFORMERS_.*|VLLM_(PLUGINS|API_KEY|USE_MODELSCOPE|SERVER_DEV_MODE|ALLOW_.*|CONFIG_ROOT)"
+    r"(HF|HUGGING|TRANSFORMERS)_?.*|VLLM_(PLUGINS|API_KEY|USE_MODELSCOPE|SERVER_DEV_MODE|ALLOW_INSECURE_.*|ALLOW_RUNTIME_.*)"
 )
 """Variables that would do the same."""
 

@@ -115,7 +115,7 @@ class Pod:
             uid=metadata.get("uid", ""),
             pin=_told(body, _DIGEST_FLAG),
             verified=_verified(status),
-            slots=int(_told(body, _SLOTS_FLAG) or 0),
+            slots=int(told) if (told := _told(body, _SLOTS_FLAG)).isdecimal() else 0,
             mark=labels.get(names.SERVING, ""),
             is_quarantined=labels.get(names.SERVICE, "").endswith(names.QUARANTINED),
             quarantine=annotations.get(names.QUARANTINE, ""),

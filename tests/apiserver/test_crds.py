@@ -26,8 +26,9 @@ def manifest(**spec: Any) -> dict[str, Any]:
     return pin() | {"spec": {**pin()["spec"], **spec}}
 
 
-def vllm(*args: str, image: str | None = IMAGE, backend: str = "auto", **spec: Any) -> dict[str, Any]:
-    engine = {"type": "vllm", "args": list(args), "backend": backend, **({"image": image} if image else {})}
+def vllm(*args: str, image: str | None = IMAGE, backend: str = "auto", env: Any = (), **spec: Any) -> dict[str, Any]:
+    named = {"image": image} if image else {}
+    engine = {"type": "vllm", "args": list(args), "backend": backend, "env": list(env), **named}
     return service(engine=engine, **spec)
 
 
@@ -65,6 +66,8 @@ REFUSED = [
     pytest.param(vllm("--trust-remote"), "want none that loads or runs something else", id="a flag's beginning"),
     pytest.param(vllm("--hf-overrides.x=1"), "want none that loads or runs something else", id="a part of a flag"),
     pytest.param(vllm(backend="native"), "spec.engine: got backend native, quantization none and", id="vllm's backend"),
+    pytest.param(vllm(env=[{"name": "HF_ENDPOINT", "value": "http://x"}]), "spec.engine.env: want none of HF_*, TRANS",
+                 id="vllm's hub"),
     pytest.param(vllm(limits={"maxQueued": 1}), "spec.limits: want maxQueued, maxQueuedTokens", id="vllm's queue"),
     pytest.param(vllm(scheduling={"policy": "sjf"}), "spec.scheduling: got policy sjf, want fcfs", id="vllm's policy"),
     pytest.param(vllm(security={"apiKeySecretRef": {"name": "k"}}), "want none while spec.engine.type is vllm",

@@ -37,6 +37,12 @@ def test_a_pod_out_of_service_says_why() -> None:
     assert (parsed.is_quarantined, parsed.quarantine, parsed.mark) == (True, "reports another", "false")
 
 
+@pytest.mark.parametrize(("word", "slots"), [("--max-num-seqs=8", 8), ("--max-num-seqs=many", 0), ("--other=8", 0)])
+def test_what_an_engine_is_told_to_run_is_read_off_its_pod(word: str, slots: int) -> None:
+    body = pod_body() | {"spec": {"containers": [{"name": "engine", "args": [word]}]}}
+    assert Pod.from_body(body).slots == slots
+
+
 def test_a_pod_that_is_told_no_digest_has_no_pin() -> None:
     assert Pod.from_body(pod_body() | {"spec": {"containers": [{"name": "engine"}]}}).pin == ""
 

@@ -194,6 +194,14 @@ async def test_a_body_is_not_read_without_a_key(http: httpx.AsyncClient) -> None
     assert (await http.post("/v1/completions", content=body())).status_code == 401
 
 
+def test_a_large_body_without_a_key_is_answered_and_the_next_request_too(serving: str) -> None:
+    with httpx.Client(base_url=serving, timeout=WAIT) as client:
+        for key, status in (("wrong", 401), ("wrong", 401), (ALICE, 400)):
+            body = b"x" * (3 << 20)
+            answer = client.post("/v1/completions", content=body, headers={"Authorization": f"Bearer {key}"})
+            assert answer.status_code == status, answer.text
+
+
 async def test_keys_are_in_no_log_and_no_answer(
     http: httpx.AsyncClient, mounted: Mounted, caplog: pytest.LogCaptureFixture
 ) -> None:
