@@ -127,6 +127,9 @@ def test_the_real_model_over_http(
     folder, manifest = real_model
     words = [f"--model-dir={folder}", f"--manifest={example}", f"--digest={manifest.digest}"]
     log, port = tmp_path / "log", free_port()
+    (tmp_path / "keys").mkdir()
+    (tmp_path / "keys" / "alice").write_text("s3cret-of-alice")
+    words.append(f"--api-keys-dir={tmp_path / 'keys'}")
     with log.open("w") as stderr:
         process = subprocess.Popen(
             [sys.executable, *program, "serve", *words, f"--port={port}", "--max-model-len=256"],
@@ -138,12 +141,16 @@ def test_the_real_model_over_http(
         request = urllib.request.Request(
             f"http://127.0.0.1:{port}/v1/completions", json.dumps(body).encode(), {"content-type": "application/json"}
         )
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(request, timeout=60)
+        request.add_header("Authorization", "Bearer s3cret-of-alice")
         with urllib.request.urlopen(request, timeout=60) as response:
             assert "Paris" in json.load(response)["choices"][0]["text"]
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as response:
             assert re.search(r'request_success_total{.*finished_reason="length".*} 1\.0', response.read().decode())
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == ExitCode.OK, log.read_text()
+        assert "s3cret" not in log.read_text()
     finally:
         process.kill()
         process.wait()
