@@ -63,7 +63,9 @@ def chart(images: dict[str, str]) -> str:
 def operator(cluster: None, chart: str) -> Iterator[None]:
     _namespace(SYSTEM)
     kubectl("apply", "--server-side", "-f", "-", stdin=chart)
-    kubectl("wait", "--for=condition=Established", "crd", "inferenceservices.pinrail.dev", "modelmanifests.pinrail.dev")
+    crds = ("crd/inferenceservices.pinrail.dev", "crd/modelmanifests.pinrail.dev")
+    established = ("wait", "--for=condition=Established", *crds)  # fails at once for one that has no conditions yet
+    wait_for("the CRDs", lambda: kubectl(*established, check=False).count("condition met") == len(crds))
     kubectl("rollout", "status", "-n", SYSTEM, "deployment/pinrail-operator", "--timeout=180s")
     yield
     sys.stderr.write(kubectl("logs", "-n", SYSTEM, "deployment/pinrail-operator", "--tail=60", check=False))

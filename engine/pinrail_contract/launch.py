@@ -103,6 +103,7 @@ class LaunchSpec:
     prefix_cache: Switch = Switch.ON
     cache_events: Switch = Switch.OFF
     otlp_traces_endpoint: str = ""  # URL of an OTLP/HTTP collector; empty: no traces
+    api_keys_dir: str = ""  # folder with a key in each file; empty: whoever reaches the port may ask
     drain_timeout: int = 30  # seconds that running requests have after SIGTERM
 
     def __post_init__(self) -> None:
@@ -172,6 +173,8 @@ _HELP = {
     "prefix_cache": "on: prompts that begin alike share the KV blocks of what they have in common",
     "cache_events": "on: GET /cache_events tells routers which blocks are cached",
     "otlp_traces_endpoint": "URL that traces are sent to by OTLP/HTTP, such as http://collector:4318/v1/traces",
+    "api_keys_dir": "folder with an API key in each file, as a Secret is mounted; requests need one of them, and the "
+    "folder is read again when it changes",
     "drain_timeout": "seconds that running requests have after SIGTERM",
 }
 

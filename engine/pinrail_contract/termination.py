@@ -22,9 +22,11 @@ class ExitCode:
 
 
 class Reason(StrEnum):
+    VERIFIED = "Verified"  # the message is the digest
     MODEL_MISMATCH = "ModelMismatch"
     MANIFEST_MISMATCH = "ManifestMismatch"
     FETCH_FAILED = "FetchFailed"
+    API_KEYS_MISSING = "ApiKeysMissing"
     FAILED = "Failed"
 
 

@@ -4,8 +4,11 @@ PinrailError (of the contract)
 └── EngineError
     ├── ConfigError    config.json describes a network that this engine does not compute
     ├── WeightsError   the weight files do not hold the tensors that config.json asks for
-    └── LaunchError    the flags do not fit the model or the machine
+    ├── LaunchError    the flags do not fit the model or the machine
+    └── KeysError      the folder of API keys lets nobody in
 """
+
+from pathlib import Path
 
 from pinrail_contract.errors import PinrailError
 
@@ -31,6 +34,13 @@ class ConfigError(EngineError):
 
 class WeightsError(EngineError):
     """The message names every tensor, or the file, and what is wrong with it."""
+
+
+class KeysError(EngineError):
+    """A server that asks for keys and has none does not start: it could only refuse."""
+
+    def __init__(self, folder: Path, problem: str) -> None:
+        super().__init__(f"--api-keys-dir: {folder} {problem}, want a folder with a key in each file")
 
 
 class LaunchError(EngineError):

@@ -22,7 +22,10 @@ from pinrail_contract.pins import ModelManifest
 from pinrail_contract.progress import ProgressBar
 from pinrail_contract.termination import ExitCode, Reason, Termination, write
 
+from .errors import KeysError
+
 if TYPE_CHECKING:
+    from .api.keys import ApiKeys
     from .run.loop import EngineLoop
     from .weights.verify import VerifiedModel
 
@@ -38,6 +41,8 @@ def _run(argv: list[str]) -> int:
         return _serve_pinned(spec)
     except ModelError as e:
         return _end(ExitCode.MODEL_MISMATCH, Reason.MODEL_MISMATCH, str(e))
+    except KeysError as e:
+        return _end(ExitCode.FAILED, Reason.API_KEYS_MISSING, str(e))
     except PinrailError as e:
         return _end(ExitCode.FAILED, Reason.FAILED, str(e))
     except OSError as e:
@@ -52,13 +57,20 @@ def _serve_pinned(spec: LaunchSpec) -> int:
         message = f"{spec.manifest}: has digest {manifest.digest}, want {spec.digest}"
         return _end(ExitCode.MANIFEST_MISMATCH, Reason.MANIFEST_MISMATCH, message)
     with ExitStack() as files:
+        keys = files.enter_context(_keys(Path(spec.api_keys_dir))) if spec.api_keys_dir else None
         began = time.monotonic()
         model = _verify(spec, manifest, files)
         verified = time.monotonic()
         engine = _assemble(spec, model)
         engine.metrics.started("verify", verified - began)
         engine.metrics.started("import", time.monotonic() - verified)
-        return _serve(spec, model, engine)
+        return _serve(spec, model, engine, keys)
+
+
+def _keys(folder: Path) -> "ApiKeys":
+    from .api.keys import ApiKeys
+
+    return ApiKeys(folder)
 
 
 def _verify(spec: LaunchSpec, manifest: ModelManifest, files: ExitStack) -> "VerifiedModel":
@@ -90,10 +102,10 @@ def _assemble(spec: LaunchSpec, model: "VerifiedModel") -> "EngineLoop":
     return engine_for(spec, model)
 
 
-def _serve(spec: LaunchSpec, model: "VerifiedModel", engine: "EngineLoop") -> int:
+def _serve(spec: LaunchSpec, model: "VerifiedModel", engine: "EngineLoop", keys: "ApiKeys | None") -> int:
     engine.start()
     try:
-        code = _serve_http(spec, model, engine)
+        code = _serve_http(spec, model, engine, keys)
     finally:
         engine.stop()
     if isinstance(engine.failure, PinrailError):
@@ -103,7 +115,7 @@ def _serve(spec: LaunchSpec, model: "VerifiedModel", engine: "EngineLoop") -> in
     return code
 
 
-def _serve_http(spec: LaunchSpec, model: "VerifiedModel", engine: "EngineLoop") -> int:
+def _serve_http(spec: LaunchSpec, model: "VerifiedModel", engine: "EngineLoop", keys: "ApiKeys | None") -> int:
     from .api.server import ServerInfo, serve
     from .run.watchdog import Watchdog
     from .text.pipeline import TextPipeline
@@ -118,7 +130,7 @@ def _serve_http(spec: LaunchSpec, model: "VerifiedModel", engine: "EngineLoop") 
         cache_events=spec.cache_events is Switch.ON,
     )
     with Watchdog(engine):
-        return serve(engine, text, spec, info)
+        return serve(engine, text, spec, info, keys)
 
 
 def _end(code: int, reason: Reason, message: str) -> int:

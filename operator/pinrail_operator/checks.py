@@ -9,8 +9,10 @@ from enum import StrEnum
 
 from pinrail_contract.launch import Verification
 
+from . import vllm
+from .errors import SpecError
 from .observed import Observed, Ref
-from .types import InferenceService, is_pinned
+from .types import EngineType, InferenceService, is_pinned
 
 
 class Blocked(StrEnum):
@@ -53,8 +55,10 @@ def first_blocker(service: InferenceService, observed: Observed, image: str) -> 
     | it can be read                                    | ManifestInvalid     |
     | its digest is the pinned one                      | DigestMismatch      |
     | pods can reach its source                         | SourceUnsupported   |
+    | the engine can do what the fields ask for         | InvalidSpec         |
     | an engine image is known                          | EngineImageMissing  |
     | the image is named by digest, where that is asked | EngineImageNotPinned |
+    | so is ours, where it verifies for another engine  | the two above       |
     | nobody else has objects of our names              | NameTaken           |
 
     Args:
@@ -121,6 +125,30 @@ def _image_is_pinned(case: _Case) -> Blocker | None:
     return Blocker(Blocked.IMAGE_NOT_PINNED, f"engine image: got {case.image}, {wanted}; {step}")
 
 
+def _engine_is_able(case: _Case) -> Blocker | None:
+    if case.service.engine.type is not EngineType.VLLM:
+        return None
+    try:
+        vllm.require_suitable(case.service)
+    except SpecError as e:
+        return Blocker(Blocked.INVALID_SPEC, f"{e}; mend the field and apply again")
+    return None
+
+
+def _verifier_is_known(case: _Case) -> Blocker | None:
+    """By the same rules as the engine: it says whether the files are those that were pinned."""
+    if case.service.engine.type is not EngineType.VLLM:
+        return None
+    step = "set the operator's default to one with PINRAIL_ENGINE_IMAGE (engine.image in the chart)"
+    what = "the operator's engine image, which verifies files while spec.engine.type is vllm"
+    if not case.service.verifier:
+        return Blocker(Blocked.IMAGE_MISSING, f"{what}: got none, want an image reference; {step}")
+    if case.service.verification is Verification.ENFORCE and not is_pinned(case.service.verifier):
+        wanted = "want a reference that ends in @sha256:<64 hex digits> while spec.verification.mode is Enforce"
+        return Blocker(Blocked.IMAGE_NOT_PINNED, f"{what}: got {case.service.verifier}, {wanted}; {step}")
+    return None
+
+
 def _names_are_free(case: _Case) -> Blocker | None:
     taken = [str_of(ref) for ref in sorted(case.observed.live) if not is_ours(case.service, case.observed, ref)]
     if not taken:
@@ -144,7 +172,9 @@ _CHECKS: tuple[Callable[[_Case], Blocker | None], ...] = (
     _manifest_is_valid,
     _digest_is_pinned,
     _source_is_servable,
+    _engine_is_able,
     _image_is_known,
     _image_is_pinned,
+    _verifier_is_known,
     _names_are_free,
 )

@@ -64,7 +64,7 @@ class Cluster:
         ref = Ref("Deployment", names.deployment(service))
         deployment, pods, quiet = await asyncio.gather(
             self.api.get(_path(ref.kind, namespace, ref.name)),
-            self.api.get(_path("Pod", namespace), labelSelector=selector),
+            self.api.get(_path("Pod", namespace), labelSelector=names.pods_selector(service)),
             self._quiet(service) if known is None else _kept(known),
         )
         listed = [Pod.from_body(body) for body in (pods or {}).get("items", [])]
@@ -72,8 +72,9 @@ class Cluster:
             manifest=quiet.manifest,
             manifest_problem=quiet.problem,
             live={**({ref: deployment} if deployment is not None else {}), **quiet.live},
-            pods=tuple(p for p in listed if not p.is_ending),
-            ending=sum(p.is_ending for p in listed),
+            pods=tuple(p for p in listed if not p.is_ending and not p.is_quarantined),
+            ending=sum(p.is_ending for p in listed if not p.is_quarantined),
+            quarantined=tuple(p for p in listed if not p.is_ending and p.is_quarantined),
             history=quiet.history,
         )
         mark = seen.workload.mark if seen.workload is not None else ""
@@ -104,6 +105,8 @@ class Cluster:
 
     async def apply(self, namespace: str, plan: Plan) -> None:
         """Carry out a plan, in its order."""
+        await asyncio.gather(*(self._quarantine(namespace, pod) for pod in plan.quarantine))
+        await asyncio.gather(*(self._mark(namespace, pod, mark) for pod, mark in plan.marks))
         await asyncio.gather(*(self._set_cost(namespace, pod, cost) for pod, cost in plan.costs))
         for body in plan.apply:
             await self._apply(namespace, body, names.FIELD_MANAGER)
@@ -126,6 +129,24 @@ class Cluster:
             await self.api.create(_path("Event", body["metadata"]["namespace"]), _event(body, event))
         except Conflict:
             return
+
+    async def _quarantine(self, namespace: str, pod: Body) -> None:
+        """Raises Refused where the pod may not be written; one whose owners may not be is left without ours."""
+        try:
+            await self._apply(namespace, pod, names.QUARANTINE_FIELD_MANAGER)
+        except Refused as e:
+            log.warning("owner of quarantined pod %s/%s: %s", namespace, pod["metadata"]["name"], e)
+            metadata = {key: pod["metadata"][key] for key in ("labels", "annotations")}
+            path = _path("Pod", namespace, pod["metadata"]["name"])
+            await self.api.merge(path, {"metadata": metadata}, names.QUARANTINE_FIELD_MANAGER)
+
+    async def _mark(self, namespace: str, pod: str, mark: str) -> None:
+        """One that cannot be written is not selected, whatever it was to carry; the next look tries again."""
+        body = {"metadata": {"labels": {names.SERVING: mark}}}
+        try:
+            await self.api.merge(_path("Pod", namespace, pod), body, names.QUARANTINE_FIELD_MANAGER)
+        except Refused as e:
+            log.warning("mark of %s/%s: %s", namespace, pod, e)
 
     async def _set_cost(self, namespace: str, pod: str, cost: int) -> None:
         """A pod that is gone, or that may not be written, keeps no scale-in from happening."""

@@ -15,7 +15,7 @@ from pinrail_contract.pins import ModelManifest
 from . import checks, pods
 from .checks import Blocked
 from .errors import SpecError
-from .explain import running_image
+from .explain import running_image, running_verifier
 from .observed import Observed
 from .plan import plan_for
 from .types import KIND, InferenceService, ScalingPolicy
@@ -105,6 +105,7 @@ def consequence(pair: Pair, service: InferenceService, around: Surroundings) -> 
     """
     observed, image = around.observed, default_image(pair.old, around) if not service.engine.image else ""
     image = service.engine.image or image
+    service = service.verified_by(running_verifier(observed) or around.operator_image)
     blocker = checks.first_blocker(service, observed, image)
     if blocker is not None and blocker.reason is Blocked.IMAGE_MISSING:
         return {"refusals": [], "pods": _unknown(observed)}

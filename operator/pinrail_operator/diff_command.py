@@ -82,15 +82,17 @@ async def _compared(lookup: "Lookup", given: list[dict[str, Any]], name: str) ->
 async def _around(lookup: "Lookup", pair: "Pair", manifests: Mapping[tuple[str, str], Body]) -> Any:
     from .cluster import Cluster
     from .diff import Surroundings, parsed, with_manifest
+    from .types import EngineType
 
     service, _ = parsed(pair)
     if service is None:
         return None
     observed = await Cluster(lookup.api).observe(service)
+    needs_default = not service.engine.image or service.engine.type is EngineType.VLLM
     document = manifests.get((service.key.namespace, service.model.manifest))
     return Surroundings(
         observed=with_manifest(observed, document),
-        operator_image="" if service.engine.image else await lookup.operator_image(),
+        operator_image=await lookup.operator_image() if needs_default else "",
     )
 
 

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from . import names
 from .autoscale import Decision
 from .plan import Plan
+from .quarantine import NEXT
 from .rollout import Reason
 from .words import counted
 
@@ -32,6 +34,7 @@ def events_for(
     |-----------------------------------------|----------------------------------------------------|
     | Stalled is True, and was not so before  | Warning, with the condition's reason and message   |
     | a roll-out takes an old pod's place     | Warning, with RolloutComplete's reason and message |
+    | a pod is quarantined                    | Warning Quarantined, with what it reported         |
     | Ready becomes True                      | Normal, with the condition's reason and message    |
     | replicas are written by the scaler      | Normal Scaled, with the decision's message         |
     """
@@ -45,6 +48,9 @@ def events_for(
         events.append(Event(EventType.WARNING, rollout["reason"], rollout["message"]))
     if ready["status"] == "True" and was.get("Ready", _NONE)["status"] != "True":
         events.append(Event(EventType.NORMAL, ready["reason"], ready["message"]))
+    for pod in plan.quarantine:
+        seen = f"{pod['metadata']['annotations'][names.QUARANTINE]}; it no longer serves, and another takes its place"
+        events.append(Event(EventType.WARNING, "Quarantined", f"{seen}; {NEXT}"))
     if plan.scale is not None and decision is not None and decision.replicas != decision.inputs.current:
         count = plan.scale["spec"]["replicas"]
         message = f"from {decision.inputs.current} to {counted(count, 'replica')}: {decision.message}"

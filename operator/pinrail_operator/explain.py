@@ -13,7 +13,7 @@ from typing import Any
 from pinrail_contract.metrics import FILES_DIFFER
 from pinrail_contract.pins import ModelManifest
 
-from . import pods
+from . import names, pods
 from .drift import is_applied
 from .manifests import objects_for
 from .observed import Body, Observed, Pod, Ref, Workload
@@ -77,6 +77,13 @@ def running_image(observed: Observed) -> str:
     deployment = _live(observed, "Deployment")
     containers = deployment["spec"]["template"]["spec"]["containers"] if deployment else []
     return next((str(c["image"]) for c in containers if c["name"] == pods.ENGINE), "")
+
+
+def running_verifier(observed: Observed) -> str:
+    """The image that verifies files before the Deployment's engine starts; empty where none does."""
+    deployment = _live(observed, "Deployment")
+    containers = deployment["spec"]["template"]["spec"].get("initContainers", []) if deployment else []
+    return next((str(c["image"]) for c in containers if c["name"] == names.VERIFY), "")
 
 
 def operator_upgrade(body: Body, service: InferenceService, observed: Observed) -> Told:
@@ -151,6 +158,8 @@ def _no_manifest(observed: Observed) -> Told:
 def _pod(body: Body, facts: Facts, service: InferenceService, now: datetime) -> Told:
     pod, status = Pod.from_body(body), body.get("status", {})
     report = facts.reports.get(pod.name, Report(problem="it is not ready"))
+    if not report.digest and pod.is_ready and pod.verified:
+        report = Report(pod.verified)  # its engine does not say, and its init container did
     containers = status.get("containerStatuses")
     return {
         "name": pod.name,
@@ -158,9 +167,10 @@ def _pod(body: Body, facts: Facts, service: InferenceService, now: datetime) -> 
         "revision": pod.revision or None,
         "ready": pod.is_ready,
         "ending": pod.is_ending,
-        "verified": verdict(report, service.model.digest),
+        "quarantined": pod.quarantine or None,
+        "verified": False if pod.is_quarantined else verdict(report, service.model.digest),
         "reported": report.digest or None,
-        "notHeard": report.problem or None,
+        "notHeard": None if pod.is_quarantined else report.problem or None,
         "restarts": None if containers is None else sum(c.get("restartCount", 0) for c in containers),
         "ageSeconds": seconds_since(body["metadata"].get("creationTimestamp"), now),
         "problem": _fault(pod),

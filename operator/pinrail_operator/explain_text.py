@@ -59,8 +59,11 @@ def _pods(pods: list[Told], pinned: str) -> list[str]:
     if not pods:
         return ["there is no pod"]
     rows = table([_pod(p) for p in pods])
-    differ = [f"{p['name']} reports {p['reported']}, want {pinned}" for p in pods if p["verified"] is False]
+    differ = [
+        f"{p['name']} reports {p['reported']}, want {pinned}" for p in pods if p["verified"] is False and p["reported"]
+    ]
     silent = [f"{p['name']}: {p['notHeard']}" for p in pods if p["ready"] and p["notHeard"]]
+    differ += [p["quarantined"] for p in pods if p["quarantined"]]
     return [rows, *differ, *silent, *(f"{p['name']}: {p['problem']}" for p in pods if p["problem"])]
 
 
@@ -70,11 +73,17 @@ def _pod(pod: Told) -> dict[str, str]:
         "POD": pod["name"],
         "NODE": known(pod["node"]),
         "REVISION": known(pod["revision"]),
-        "READY": "ending" if pod["ending"] else "yes" if pod["ready"] else "no",
+        "READY": _readiness(pod),
         "VERIFIED": verified,
         "RESTARTS": known(pod["restarts"]),
         "AGE": age(pod["ageSeconds"]),
     }
+
+
+def _readiness(pod: Told) -> str:
+    if pod["ending"]:
+        return "ending"
+    return "quarantined" if pod["quarantined"] else "yes" if pod["ready"] else "no"
 
 
 def _why(replicas: Told) -> Iterator[str]:

@@ -14,6 +14,8 @@ _STEPS = {
     Reason.MODEL_MISMATCH: "repair the source (`pinrail verify MANIFEST DIR` names every file), or pin what is there",
     Reason.MANIFEST_MISMATCH: "name the digest of the manifest that you mean in spec.model.digest",
     Reason.FETCH_FAILED: "check that pods can reach the source, and that it holds every file of the manifest",
+    Reason.API_KEYS_MISSING: "put a key into the Secret that spec.security.apiKeySecretRef names",
+    Reason.VERIFIED: "see the container's log",
     Reason.FAILED: "see the container's log",
 }
 _IMAGE_REASONS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")

@@ -69,7 +69,7 @@ async def manifest_changed(body: kopf.Body, memo: Watch, **indices: Any) -> None
 
 async def child_changed(body: kopf.Body, memo: Watch, resource: kopf.Resource, **_: Any) -> None:
     """What belongs to a service says so in its label."""
-    key = ServiceKey(_namespace(body), body["metadata"]["labels"][names.SERVICE])
+    key = ServiceKey(_namespace(body), names.service_of(body["metadata"]["labels"][names.SERVICE]))
     if resource.plural not in _LIVELY:
         memo.touch(key)
     memo.queue.add(key)

@@ -22,7 +22,7 @@ from . import names, pods
 from .api import CONCURRENCY, Api
 from .cluster import Cluster
 from .errors import OperatorError, Refused, SpecError, Unavailable
-from .explain import Facts, Report
+from .explain import Facts, Report, running_verifier
 from .types import InferenceService, ServiceKey
 
 Body = Mapping[str, Any]
@@ -104,11 +104,12 @@ class Lookup:
             service = InferenceService.from_body(body)
         except SpecError as e:
             return Facts(body=body, problem=str(e))
-        selector = ",".join(f"{k}={v}" for k, v in names.selector(service).items())
+        selector = names.pods_selector(service)
         observed, listed = await asyncio.gather(
             Cluster(self.api).observe(service),
             self.api.get(f"/api/v1/namespaces/{service.key.namespace}/pods", labelSelector=selector),
         )
+        service = service.verified_by(running_verifier(observed))
         found = tuple((listed or {}).get("items", []))
         ready = {p.name for p in observed.ready_pods}
         asked = [p for p in found if p["metadata"]["name"] in ready]

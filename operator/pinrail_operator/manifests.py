@@ -12,6 +12,7 @@ from pinrail_contract import endpoints
 from pinrail_contract.pins import API_VERSION, KIND, ModelManifest
 
 from . import names, pods
+from .quarantine import CLEAR, SERVES, Verdict, Wrong
 from .rollout import PROCEED, Action, Course
 from .types import KIND as SERVICE_KIND
 from .types import InferenceService
@@ -23,14 +24,18 @@ KINDS = ("ConfigMap", "Service", "PodDisruptionBudget", "Deployment")
 
 
 def objects_for(
-    service: InferenceService, manifest: ModelManifest, image: str, course: Course = PROCEED
+    service: InferenceService,
+    manifest: ModelManifest,
+    image: str,
+    course: Course = PROCEED,
+    verdict: Verdict = CLEAR,
 ) -> tuple[Object, ...]:
     """What the cluster should hold, in the order of `KINDS`."""
     return (
         _stamped(_config_map(service, manifest)),
-        _stamped(_service(service)),
+        _stamped(_service(service, verdict)),
         _stamped(_disruption_budget(service)),
-        _stamped(_steered(_deployment(service, manifest, image), course)),
+        _stamped(_steered(_held(_deployment(service, manifest, image), verdict), course)),
     )
 
 
@@ -41,6 +46,22 @@ def replicas(service: InferenceService, count: int) -> Object:
         "kind": "Deployment",
         "metadata": {"name": names.deployment(service), "namespace": service.key.namespace},
         "spec": {"replicas": count},
+    }
+
+
+def quarantined(service: InferenceService, wrong: Wrong) -> Object:
+    """What is applied to a pod that must not serve: no selector of ours matches it then, and the service owns it."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": wrong.pod.name,
+            "namespace": service.key.namespace,
+            "uid": wrong.pod.uid,
+            "labels": {names.SERVICE: service.key.name + names.QUARANTINED},
+            "annotations": {names.QUARANTINE: str(wrong)},
+            "ownerReferences": [{**_owner(service), "controller": False}],
+        },
     }
 
 
@@ -67,6 +88,11 @@ def _deployment(service: InferenceService, manifest: ModelManifest, image: str) 
     }
 
 
+def _held(deployment: Object, verdict: Verdict) -> Object:
+    """The Deployment while its roll-out stands still."""
+    return {**deployment, "spec": {**deployment["spec"], "paused": True}} if verdict.is_held else deployment
+
+
 def _steered(deployment: Object, course: Course) -> Object:
     """The Deployment while its roll-out is helped along, marked with what was begun."""
     if course.action is Action.PROCEED:
@@ -79,11 +105,12 @@ def _steered(deployment: Object, course: Course) -> Object:
 _ONE_GOES_FIRST = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
 
 
-def _service(service: InferenceService) -> Object:
+def _service(service: InferenceService, verdict: Verdict) -> Object:
     port = {"name": endpoints.PORT_NAME, "port": 80, "targetPort": endpoints.PORT_NAME, "protocol": "TCP"}
+    marked = {names.SERVING: SERVES} if verdict.is_guarded else {}
     return {
         **head("v1", "Service", names.kubernetes_service(service), service),
-        "spec": {"type": "ClusterIP", "selector": names.selector(service), "ports": [port]},
+        "spec": {"type": "ClusterIP", "selector": {**names.selector(service), **marked}, "ports": [port]},
     }
 
 

@@ -12,6 +12,18 @@ from .types import InferenceService
 SERVICE = "pinrail.dev/service"
 """Label of all that belongs to one InferenceService; its value is the service's name, and pods are selected by it."""
 
+QUARANTINED = ".quarantine"
+"""Follows the service's name in that label of a pod that must not serve; no service's name holds a dot."""
+
+QUARANTINE = "pinrail.dev/quarantine"
+"""Annotation of such a pod: what it reported, and what was wanted."""
+
+SERVING = "pinrail.dev/serving"
+"""Label of pods while the Service selects by it: whether they may serve."""
+
+VERIFY = "verify"
+"""Name of the init container that verifies files for an engine which does not."""
+
 REVISION = "pinrail.dev/revision"
 """Label of a pod template: what the user asked for, hashed."""
 
@@ -27,6 +39,9 @@ ROLLOUT = "pinrail.dev/rollout"
 FIELD_MANAGER = "pinrail"
 SCALER_FIELD_MANAGER = "pinrail-scaler"
 """Owns the Deployment's `spec.replicas`, and nothing else."""
+
+QUARANTINE_FIELD_MANAGER = "pinrail-quarantine"
+"""Owns what is written on pods that must not serve, and on those beside them."""
 
 
 def deployment(service: InferenceService) -> str:
@@ -53,6 +68,16 @@ def record(service: InferenceService, revision: str) -> str:
 
 def selector(service: InferenceService) -> dict[str, str]:
     return {SERVICE: service.key.name}
+
+
+def pods_selector(service: InferenceService) -> str:
+    """All pods of a service, in the words of a query: those that must not serve as well."""
+    return f"{SERVICE} in ({service.key.name},{service.key.name}{QUARANTINED})"
+
+
+def service_of(label: str) -> str:
+    """The service's name, from the value of its label."""
+    return label.removesuffix(QUARANTINED)
 
 
 def labels(service: InferenceService) -> dict[str, str]:

@@ -5,12 +5,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Self
 
+from pinrail_contract.metrics import FILES_DIFFER
 from pinrail_contract.pins import ModelManifest
-from pinrail_contract.termination import Termination
+from pinrail_contract.termination import Reason, Termination
 
 from . import names
 
 Body = Mapping[str, Any]
+
+_DIGEST_FLAG, _SLOTS_FLAG = "--digest=", "--max-num-seqs="
 
 OVERDUE = "ProgressDeadlineExceeded"
 """Reason of the Deployment's condition Progressing."""
@@ -84,23 +87,38 @@ class Pod:
     created: datetime | None = None
     unschedulable_since: datetime | None = None
     deletion_cost: int = 0  # as Kubernetes reads the annotation
+    uid: str = ""
+    pin: str = ""  # the digest that its engine is told to serve; empty where it is told none
+    verified: str = ""  # the digest that its init container found, FILES_DIFFER, or empty where none verifies
+    slots: int = 0  # requests that its engine is told to run at once; 0 where it is not told
+    mark: str = ""  # whether it may serve, where the Service selects by that
+    is_quarantined: bool = False
+    quarantine: str = ""  # what it reported, where it is
 
     @classmethod
     def from_body(cls, body: Body) -> Self:
         metadata, status = body["metadata"], body.get("status", {})
+        labels, annotations = metadata.get("labels", {}), metadata.get("annotations", {})
         conditions = {c["type"]: c for c in status.get("conditions", [])}
         scheduled = conditions.get("PodScheduled", {})
         return cls(
             name=metadata["name"],
             ip=status.get("podIP", ""),
-            revision=metadata.get("labels", {}).get(names.REVISION, ""),
+            revision=labels.get(names.REVISION, ""),
             is_ready=conditions.get("Ready", {}).get("status") == "True",
             is_ending="deletionTimestamp" in metadata or status.get("phase") in ("Succeeded", "Failed"),
             unschedulable=scheduled.get("message", "") if scheduled.get("reason") == "Unschedulable" else "",
             faults=tuple(_faults(status)),
             created=_moment(metadata.get("creationTimestamp")),
             unschedulable_since=_moment(scheduled.get("lastTransitionTime") or metadata.get("creationTimestamp")),
-            deletion_cost=_cost(metadata.get("annotations", {}).get(names.DELETION_COST, "0")),
+            deletion_cost=_cost(annotations.get(names.DELETION_COST, "0")),
+            uid=metadata.get("uid", ""),
+            pin=_told(body, _DIGEST_FLAG),
+            verified=_verified(status),
+            slots=int(told) if (told := _told(body, _SLOTS_FLAG)).isdecimal() else 0,
+            mark=labels.get(names.SERVING, ""),
+            is_quarantined=labels.get(names.SERVICE, "").endswith(names.QUARANTINED),
+            quarantine=annotations.get(names.QUARANTINE, ""),
         )
 
 
@@ -114,6 +132,7 @@ class Observed:
     pods: tuple[Pod, ...]  # not those that are ending
     ending: int = 0  # pods that are
     history: tuple[Body, ...] = ()  # ControllerRevisions that bear the service's label
+    quarantined: tuple[Pod, ...] = ()  # not among `pods`: no ReplicaSet counts them
     templates: Mapping[str, Body] = field(default_factory=dict)  # revision -> its pods; read where they may be needed
 
     @property
@@ -147,6 +166,23 @@ def _number(replica_set: Body) -> int:
     """The Deployment's own count of its ReplicaSets."""
     text = str(replica_set["metadata"].get("annotations", {}).get("deployment.kubernetes.io/revision", ""))
     return int(text) if text.isdecimal() else 0
+
+
+def _told(body: Body, flag: str) -> str:
+    """What a container was told by a flag, or nothing: nobody can change that of a pod that runs."""
+    spec = body.get("spec", {})
+    words = [w for c in (*spec.get("initContainers", []), *spec.get("containers", [])) for w in c.get("args", [])]
+    found = [w.removeprefix(flag) for w in words if w.startswith(flag)]
+    return found[-1] if found else ""
+
+
+def _verified(status: Body) -> str:
+    for container in status.get("initContainerStatuses", []):
+        ended = container.get("state", {}).get("terminated") or {}
+        said = Termination.parse(ended.get("message")) if ended.get("exitCode") == 0 else None
+        if container["name"] == names.VERIFY and said is not None:
+            return said.message if said.reason is Reason.VERIFIED else FILES_DIFFER
+    return ""
 
 
 def _moment(text: str | None) -> datetime | None:

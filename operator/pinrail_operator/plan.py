@@ -9,10 +9,11 @@ from pinrail_contract.metrics import LoadSample
 
 from . import checks, deletion_cost, history, pods
 from .autoscale import Decision
-from .checks import Blocker
+from .checks import Blocked, Blocker
 from .drift import is_applied
-from .manifests import newborn, objects_for, replicas
+from .manifests import newborn, objects_for, quarantined, replicas
 from .observed import Observed, Ref, Workload
+from .quarantine import CLEAR, Verdict
 from .rollout import PROCEED, Action, Course, is_complete
 from .types import InferenceService, ScalingMode
 
@@ -26,6 +27,8 @@ _NO_LOADS: Loads = MappingProxyType({})
 class Plan:
     """Carried out in this order. An empty one means that nothing is to be done."""
 
+    quarantine: tuple[Object, ...] = ()  # pods, as they are to be
+    marks: tuple[tuple[str, str], ...] = ()  # pod, whether it may serve
     costs: tuple[tuple[str, int], ...] = ()  # pod, what its deletion costs; a scale-in goes on without them
     apply: tuple[Object, ...] = ()
     scale: Object | None = None  # the Deployment's replicas alone
@@ -34,10 +37,13 @@ class Plan:
 
     @property
     def is_empty(self) -> bool:
-        return self.scale is None and not (self.costs or self.apply or self.settle or self.delete)
+        pods = self.quarantine or self.marks or self.costs
+        return self.scale is None and not (pods or self.apply or self.settle or self.delete)
 
     def __str__(self) -> str:
-        lines = [f"set deletion cost of {pod} to {cost}" for pod, cost in self.costs]
+        lines = [f"quarantine {o['metadata']['name']}" for o in self.quarantine]
+        lines += [f"mark {pod} to serve: {mark}" for pod, mark in self.marks]
+        lines += [f"set deletion cost of {pod} to {cost}" for pod, cost in self.costs]
         lines += [f"apply {o['kind']} {o['metadata']['name']}" for o in self.apply]
         lines += [f"scale {self.scale['metadata']['name']} to {self.scale['spec']['replicas']}"] if self.scale else []
         lines += [f"apply {o['kind']} {o['metadata']['name']}" for o in self.settle]
@@ -53,6 +59,7 @@ def plan_for(
     decision: Decision | None,
     course: Course = PROCEED,
     loads: Loads = _NO_LOADS,
+    verdict: Verdict = CLEAR,
 ) -> Plan:
     """The changes, or none where the service is blocked or paused.
 
@@ -73,10 +80,14 @@ def plan_for(
         decision: What the scaler says; None for a fixed number of replicas, or before there is a Deployment.
         course: How the roll-out is helped along.
         loads: What ready pods said just now.
+        verdict: Which pods must not serve; they are quarantined even where the service is blocked.
     """
+    is_ours = not service.paused and (blocker is None or blocker.reason is not Blocked.NAME_TAKEN)
+    out = tuple(quarantined(service, w) for w in verdict.release) if is_ours else ()
     if blocker is not None or service.paused or observed.manifest is None:
-        return Plan()
-    wanted, target = objects_for(service, observed.manifest, image, course), target_revision(service, observed, image)
+        return Plan(quarantine=out)
+    wanted = objects_for(service, observed.manifest, image, course, verdict)
+    target = target_revision(service, observed, image)
     is_lost = course.action is Action.ABORT and course.template is None  # it cannot be said what to go back to
     known = tuple(o for o in wanted if not (is_lost and o["kind"] == "Deployment"))
     due = tuple(o for o in known if not is_applied(o, observed.live.get(Ref.of(o))))
@@ -85,6 +96,8 @@ def plan_for(
     born = tuple(newborn(o, service.least_replicas) for o in settle if workload is None)
     scale = _scale(service, workload, decision)
     return Plan(
+        quarantine=out,
+        marks=verdict.marks,
         costs=_costs(observed, scale, loads),
         apply=(*history.due(service, observed, target, image), *(o for o in due if o not in settle), *born),
         scale=scale,

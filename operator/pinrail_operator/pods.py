@@ -1,7 +1,8 @@
 """The pod that runs one replica of the engine. Pure.
 
 Restricted by Pod Security's rules, with a read-only root and no service-account token. Model files come from a claim
-that is mounted read-only, or from a web server through an init container; the engine verifies either.
+that is mounted read-only, or from a web server through an init container; the engine verifies either. For an engine
+that does not, an init container of ours does before it starts.
 """
 
 import math
@@ -10,9 +11,8 @@ from typing import Any
 from pinrail_contract import endpoints, termination
 from pinrail_contract.pins import ModelManifest
 
-from . import names
-from .passed_through import PodSettings
-from .types import InferenceService
+from . import names, vllm
+from .types import EngineType, InferenceService
 
 TEMPLATE_VERSION = 2
 """Part of every revision. Raise it whenever a pod is rendered differently from the same input: all services roll."""
@@ -20,6 +20,7 @@ TEMPLATE_VERSION = 2
 MODEL_DIR = "/models"
 MANIFEST_DIR = "/etc/pinrail"
 MANIFEST_FILE = "manifest.json"
+API_KEYS_DIR = "/etc/pinrail-api-keys"
 ENGINE = "engine"
 FETCH = "fetch"
 
@@ -52,14 +53,18 @@ def revision(service: InferenceService, manifest: ModelManifest, image: str) -> 
             "priorityClassName": pod.priority_class_name,
             "runtimeClassName": pod.runtime_class_name,
             "imagePullSecrets": pod.image_pull_secrets,
-            **_younger(pod),
+            **_younger(service),
         }
     )
 
 
-def _younger(pod: PodSettings) -> dict[str, Any]:
+def _younger(service: InferenceService) -> dict[str, Any]:
     """Fields that came after the first release: named in a revision only where they are used."""
+    pod = service.pod
     given = {
+        "apiKeySecret": service.api_key_secret,
+        "engineArgs": service.engine.args,
+        "verifier": service.verifier,
         "topologySpreadConstraints": pod.topology_spread,
         "podLabels": pod.labels,
         "podAnnotations": pod.annotations,
@@ -80,7 +85,7 @@ def template(service: InferenceService, manifest: ModelManifest, image: str) -> 
 
 
 def _spec(service: InferenceService, manifest: ModelManifest, image: str) -> dict[str, Any]:
-    fetches = manifest.source.is_fetched
+    init = _init(service, manifest, image)
     return {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
@@ -93,33 +98,80 @@ def _spec(service: InferenceService, manifest: ModelManifest, image: str) -> dic
             "fsGroupChangePolicy": "OnRootMismatch",
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        **({"initContainers": [_fetch(service, image)]} if fetches else {}),
+        **({"initContainers": init} if init else {}),
         "containers": [_engine(service, manifest, image)],
-        "volumes": [_manifest_volume(service, manifest), _model_volume(manifest), {"name": "tmp", "emptyDir": {}}],
+        "volumes": [
+            _manifest_volume(service, manifest),
+            _model_volume(manifest),
+            {"name": "tmp", "emptyDir": {}},
+            *_api_keys_volume(service),
+        ],
         **_passed_through(service),
     }
 
 
+def _init(service: InferenceService, manifest: ModelManifest, image: str) -> list[dict[str, Any]]:
+    """What runs before the engine, of our own image in any case."""
+    fetch = [_fetch(service, service.verifier or image)] if manifest.source.is_fetched else []
+    return [*fetch, _verify(service, manifest)] if service.engine.type is EngineType.VLLM else fetch
+
+
 def _engine(service: InferenceService, manifest: ModelManifest, image: str) -> dict[str, Any]:
+    """Ready when it answers: ours says so itself, another by its health, which it has only once it has loaded."""
+    is_ours = service.engine.type is EngineType.PINRAIL
     startup_tries = math.ceil(startup_seconds(manifest) / STARTUP_PERIOD)
-    launch = service.launch(model_dir=MODEL_DIR, manifest=f"{MANIFEST_DIR}/{MANIFEST_FILE}", host="0.0.0.0")
+    ready = endpoints.READY if is_ours else endpoints.HEALTH
     return {
-        **_container(ENGINE, service, image),
-        "args": ["serve", *launch.args()],
+        **(_container(ENGINE, service, image) if is_ours else _foreign(service, image)),
+        "args": _serve(service) if is_ours else _vllm(service),
         "ports": [{"name": endpoints.PORT_NAME, "containerPort": endpoints.PORT, "protocol": "TCP"}],
-        "volumeMounts": [_MANIFEST_MOUNT, _model_mount(manifest), _TMP_MOUNT],
-        "startupProbe": _probe(endpoints.READY, period=STARTUP_PERIOD, failures=startup_tries),
-        "readinessProbe": _probe(endpoints.READY, period=2, failures=2),
+        "volumeMounts": [
+            _MANIFEST_MOUNT,
+            _model_mount(manifest),
+            _TMP_MOUNT,
+            *([_API_KEYS_MOUNT] if service.api_key_secret else []),
+        ],
+        "startupProbe": _probe(ready, period=STARTUP_PERIOD, failures=startup_tries),
+        "readinessProbe": _probe(ready, period=2, failures=2),
         "livenessProbe": _probe(endpoints.HEALTH, period=10, failures=6),
-        "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP}}},
+        "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP if is_ours else PRE_STOP + service.drain_timeout}}},
+    }
+
+
+def _serve(service: InferenceService) -> list[str]:
+    keys = API_KEYS_DIR if service.api_key_secret else ""
+    launch = service.launch(model_dir=MODEL_DIR, manifest=_MANIFEST_PATH, host="0.0.0.0", api_keys_dir=keys)
+    return ["serve", *launch.args()]
+
+
+def _vllm(service: InferenceService) -> list[str]:
+    return vllm.command_line(service, model_dir=MODEL_DIR, host="0.0.0.0", port=endpoints.PORT)
+
+
+def _foreign(service: InferenceService, image: str) -> dict[str, Any]:
+    """The container of an engine that is not ours: with the entry point of its image."""
+    container = _container(ENGINE, service, image)
+    offline = [{"name": key, "value": value} for key, value in vllm.OFFLINE]
+    given = {name for name, _ in service.engine.env}
+    env = [*(v for v in offline if v["name"] not in given), *container["env"]]
+    return {**{key: value for key, value in container.items() if key != "command"}, "env": env}
+
+
+def _verify(service: InferenceService, manifest: ModelManifest) -> dict[str, Any]:
+    """Says by its termination message what it found, and lets the engine start on nothing else."""
+    flags = [f"--digest={service.model.digest}", f"--verification={service.verification}"]
+    return {
+        **_container(names.VERIFY, service, service.verifier),
+        "env": [{"name": "HOME", "value": "/tmp"}],
+        "args": ["verify", *flags, _MANIFEST_PATH, MODEL_DIR],
+        "volumeMounts": [_MANIFEST_MOUNT, _model_mount(manifest), _TMP_MOUNT],
     }
 
 
 def _fetch(service: InferenceService, image: str) -> dict[str, Any]:
-    manifest = f"{MANIFEST_DIR}/{MANIFEST_FILE}"
     return {
         **_container(FETCH, service, image),
-        "args": ["fetch", "--manifest", manifest, "--output", MODEL_DIR],
+        "args": ["fetch", "--manifest", _MANIFEST_PATH, "--output", MODEL_DIR],
         "volumeMounts": [_MANIFEST_MOUNT, {"name": "model", "mountPath": MODEL_DIR}, _TMP_MOUNT],
     }
 
@@ -143,12 +195,20 @@ def _container(name: str, service: InferenceService, image: str) -> dict[str, An
     }
 
 
+_MANIFEST_PATH = f"{MANIFEST_DIR}/{MANIFEST_FILE}"
+_API_KEYS_MOUNT = {"name": "api-keys", "mountPath": API_KEYS_DIR, "readOnly": True}
 _MANIFEST_MOUNT = {"name": "manifest", "mountPath": MANIFEST_DIR, "readOnly": True}
 _TMP_MOUNT = {"name": "tmp", "mountPath": "/tmp"}
 
 
 def _manifest_volume(service: InferenceService, manifest: ModelManifest) -> dict[str, Any]:
     return {"name": "manifest", "configMap": {"name": names.config_map(service, manifest)}}
+
+
+def _api_keys_volume(service: InferenceService) -> list[dict[str, Any]]:
+    """Mounted even where the Secret is missing: the engine then refuses to start and says why; a kubelet only waits."""
+    secret = {"secretName": service.api_key_secret, "defaultMode": 0o440, "optional": True}
+    return [{"name": "api-keys", "secret": secret}] if service.api_key_secret else []
 
 
 def _model_volume(manifest: ModelManifest) -> dict[str, Any]:

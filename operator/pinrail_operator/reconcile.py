@@ -4,11 +4,13 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from . import checks, rollout, status
+from pinrail_contract.metrics import LoadSample
+
+from . import checks, quarantine, rollout, status
 from .autoscale import Decision
 from .checks import Blocked, Blocker
 from .errors import Refused, SpecError
@@ -70,7 +72,7 @@ class Reconciler:
             self.memories.pop(key, None)
             return None  # owner references remove the rest
         try:
-            service = InferenceService.from_body(body)
+            service = InferenceService.from_body(body).verified_by(self.engine_image)
         except SpecError as e:
             await self._report(body, status.refused(body, e, body.get("status", {}), self.now()), Plan(), None)
             return self.resync
@@ -84,13 +86,15 @@ class Reconciler:
         course = rollout.PROCEED
         if blocker is None and not service.paused:
             course = rollout.choose(service, observed, target, self.now())
-        plan = plan_for(service, observed, blocker, image, decision, course, memory.loads_at(self.clock()))
+        verdict = quarantine.judge(service, observed, memory.digests, target)
+        loads = memory.loads_at(self.clock())
+        plan = plan_for(service, observed, blocker, image, decision, course, loads, verdict)
         memory.keep(service, observed if plan.is_empty and blocker is None else None, self.clock())
         refused = await self._apply(service, plan, decision)
         blocker = blocker or refused
         view = View(
             service=service,
-            observed=observed,
+            observed=quarantine.carried_out(verdict, observed) if plan.quarantine and not refused else observed,
             target=target,
             blocker=blocker,
             decision=decision,
@@ -105,8 +109,10 @@ class Reconciler:
         """Ask every ready pod, and remember what it says."""
         memory = self.memories.setdefault(service.key, Memory())
         answers = await self.scraper.scrape(observed.ready_pods)
-        loads = {pod: a.load for pod, a in answers.items() if a.load is not None}
-        digests = {pod: a.digest for pod, a in answers.items() if a.digest}
+        slots = {p.name: p.slots for p in observed.ready_pods}
+        loads = {pod: _with_slots(a.load, slots[pod]) for pod, a in answers.items() if a.load is not None}
+        digests = {p.name: p.verified for p in observed.ready_pods if p.verified}
+        digests |= {pod: a.digest for pod, a in answers.items() if a.digest}
         errors = {pod: a.error for pod, a in answers.items() if a.error}
         for pod, error in errors.items() - memory.errors.items():
             log.warning("no load from %s of %s: %s", pod, service.key, error)
@@ -141,6 +147,11 @@ class Reconciler:
                 log.warning("event %s: %s", event.reason, e)
         if fresh != previous:
             await self.cluster.write_status(body, fresh)
+
+
+def _with_slots(load: LoadSample, slots: int) -> LoadSample:
+    """vLLM's metrics do not say how many requests may run at once; what the engine was told does."""
+    return load if load.max_num_seqs else replace(load, max_num_seqs=slots)
 
 
 def _is_watched(view: View) -> bool:

@@ -10,8 +10,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pinrail_contract import metrics
+from pinrail_contract.launch import Verification
 
-from . import names
+from . import names, quarantine
 from .autoscale import Decision, Inputs, Reason
 from .checks import MODEL_REASONS, Blocked, Blocker
 from .errors import SpecError
@@ -19,13 +20,18 @@ from .failures import Failure, first_failure
 from .observed import OVERDUE, Observed, Pod
 from .plan import Plan, is_rolled_out
 from .rollout import PROCEED, Action, Course, since
-from .types import InferenceService, ScalingMode
+from .types import EngineType, InferenceService, ScalingMode
 from .words import are, counted
 
 Status = dict[str, Any]
 
 FILES_DIFFER = "FilesDiffer"
 """Reason of ModelVerified=False that keeps nothing from serving."""
+
+QUARANTINED = "Quarantined"
+"""Another such reason: what differed no longer serves."""
+
+DIGEST_DIFFERS = "DigestDiffers"
 
 _BLIND = (Reason.NO_METRICS, Reason.METRICS_INCOMPLETE)
 
@@ -68,13 +74,30 @@ class View:
         return tuple(p for p in self.ready_current if self.digests.get(p.name) == metrics.FILES_DIFFER)
 
     @property
+    def wrong(self) -> tuple[quarantine.Wrong, ...]:
+        """Ready replicas of the wanted revision that report something else than their pin."""
+        seen = quarantine.wrong_pods(self.observed, self.digests)
+        return tuple(w for w in seen if self.target and w.pod.revision == self.target)
+
+    @property
+    def quarantined(self) -> tuple[Pod, ...]:
+        """Pods of the wanted revision that were taken out of service."""
+        return tuple(p for p in self.observed.quarantined if self.target and p.revision == self.target)
+
+    @property
+    def tolerates(self) -> bool:
+        """Whether what differs is served all the same."""
+        return self.service.verification is Verification.WARN
+
+    @property
     def failure(self) -> Failure | None:
         return first_failure(self.current_pods)
 
     @property
     def is_applying(self) -> bool:
         """What was observed is about to change, since something was just applied; the scaler's work is no change."""
-        return bool(self.done.apply or self.done.settle) or (self.done.scale is not None and self.decision is None)
+        scales = self.done.scale is not None and self.decision is None
+        return bool(self.done.apply or self.done.settle or self.done.marks) or scales
 
     @property
     def is_at_rest(self) -> bool:
@@ -148,22 +171,50 @@ def _model_verified(view: View) -> Condition:
         return Condition("ModelVerified", "False", blocker.reason, blocker.message)
     if failure is not None and failure.is_mismatch:
         return Condition("ModelVerified", "False", failure.reason, failure.message)
-    if view.differing:
+    if view.differing and view.tolerates:
         step = "repair the source, or pin what is there; spec.verification.mode Enforce would have refused to start it"
         seen = f"pod {view.differing[0].name} serves files that are not those of the manifest; next: {step}"
         return Condition("ModelVerified", "False", FILES_DIFFER, seen)
-    wrong = [p.name for p in ready if view.digests.get(p.name, pinned) != pinned]
-    if wrong:
-        seen = f"pod {wrong[0]} reports {view.digests[wrong[0]]}, want {pinned}; next: delete the pod"
-        return Condition("ModelVerified", "False", "DigestDiffers", seen)
+    if view.wrong:
+        return Condition("ModelVerified", "False", DIGEST_DIFFERS, f"{view.wrong[0]}; {_effect(view)}")
     if not ready:
         none = "no replica runs" if view.is_at_rest else "no replica of this revision is ready yet"
         return Condition("ModelVerified", "Unknown", "NoReplicaReady", none)
-    reporting = sum(p.name in view.digests for p in ready)
+    reporting = sum(view.digests.get(p.name) == pinned for p in ready)
     if reporting < len(ready):
         seen = f"no digest yet from {len(ready) - reporting} of {counted(len(ready), 'ready replica')}"
         return Condition("ModelVerified", "Unknown", "NotReported", seen)
+    if view.quarantined:
+        seen = f"{view.quarantined[0].quarantine}; {_count_of(view.quarantined)} is kept for a person to look at"
+        return Condition("ModelVerified", "False", QUARANTINED, f"{seen}; {quarantine.NEXT}")
+    if view.service.engine.type is EngineType.VLLM:
+        seen = f"before each ready replica started, an init container found its files to be {pinned}"
+        return Condition(
+            "ModelVerified", "True", "VerifiedBeforeStart", f"{seen}; the engine does not look at them again"
+        )
     return Condition("ModelVerified", "True", "Verified", f"all ready replicas report {pinned}")
+
+
+def _effect(view: View) -> str:
+    """What became of a replica that reports something else than its pin, and what is next."""
+    if view.tolerates:
+        return f"it serves, since spec.verification.mode is Warn; {quarantine.NEXT}"
+    if view.service.paused:
+        return f"it serves, since spec.paused is true; {quarantine.NEXT}"
+    if len(view.quarantined) < quarantine.MOST:
+        return quarantine.NEXT
+    kept = f"{counted(len(view.quarantined), 'pod')} of this revision {are(len(view.quarantined))} quarantined already"
+    held = "no other takes its place, and the roll-out stands still"
+    return f"the Service leaves it out; {kept}, so {held}; next: name the right spec.engine.image, then delete them"
+
+
+def _count_of(pods: tuple[Pod, ...]) -> str:
+    return "it" if len(pods) == 1 else f"each of {len(pods)}"
+
+
+def _is_served(view: View, verified: Condition) -> bool:
+    """Whether a False ModelVerified keeps nothing from serving."""
+    return verified.reason in (FILES_DIFFER, QUARANTINED) or (verified.reason == DIGEST_DIFFERS and view.tolerates)
 
 
 def _workload_ready(view: View) -> Condition:
@@ -229,7 +280,7 @@ def _stalled(view: View, verified: Condition) -> Condition:
     serving = _old_serving(view)
     if blocker is not None:
         return Condition("Stalled", "True", blocker.reason, blocker.message + serving)
-    if verified.status == "False" and verified.reason != FILES_DIFFER:
+    if verified.status == "False" and not _is_served(view, verified):
         return Condition("Stalled", "True", verified.reason, verified.message + serving)
     if view.course.action is Action.ABORT:
         return Condition("Stalled", "True", view.course.reason, view.course.message + serving)
@@ -254,9 +305,9 @@ def _ready(view: View, stalled: Condition, *parts: Condition) -> Condition:
     for part in (workload, rollout, verified):
         if part is verified and view.is_at_rest:
             return Condition("Ready", "True", workload.reason, workload.message)
-        if part.status != "True" and part.reason != FILES_DIFFER:
+        if part.status != "True" and not (part is verified and _is_served(view, part)):
             return Condition("Ready", part.status, part.reason, part.message)
-    if view.differing:
+    if view.differing or view.wrong:
         return Condition("Ready", "True", "ServingUnverified", f"serves {name}, of which {verified.message}")
     return Condition("Ready", "True", "Serving", f"verified replicas serve {name}")
 

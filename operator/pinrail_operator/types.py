@@ -6,7 +6,7 @@ and a test compares them. Knows nothing of Kopf, the network or the clock.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Self
 
@@ -23,6 +23,7 @@ from pinrail_contract.launch import (
 )
 from pinrail_contract.pins import API_VERSION, DIGEST
 
+from . import engine_args
 from .errors import SpecError
 from .fields import Fields
 from .passed_through import PodSettings
@@ -47,7 +48,8 @@ class OnUnschedulable(StrEnum):
 
 
 class EngineType(StrEnum):
-    PINRAIL = "pinrail"
+    PINRAIL = "pinrail"  # ours
+    VLLM = "vllm"  # any that takes vLLM's flags and speaks its metric names; an init container verifies its files
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -88,6 +90,7 @@ class ModelPin:
 class Engine:
     """`spec.engine`"""
 
+    type: EngineType
     image: str  # empty: the operator's default
     backend: BackendName
     dtype: Dtype
@@ -96,10 +99,11 @@ class Engine:
     cache_events: Switch
     traces_endpoint: str  # URL of an OTLP/HTTP collector; empty: no traces
     env: tuple[tuple[str, str], ...]  # name, value
+    args: tuple[str, ...]  # further flags, one a word; of an engine that is not ours
 
     @classmethod
     def parse(cls, f: Fields, verification: Verification) -> Self:
-        f.choice("type", EngineType.PINRAIL)
+        kind = f.choice("type", EngineType.PINRAIL)
         image = f.text("image", pattern=r"\S+", wanted="an image reference", default="")
         if image and verification is Verification.ENFORCE and not is_pinned(image):
             wanted = "want a reference that ends in @sha256:<64 hex digits> while spec.verification.mode is Enforce"
@@ -108,7 +112,12 @@ class Engine:
         if backend is BackendName.TORCH and quantization is not Quantization.NONE:
             wanted = "want none while spec.engine.backend is torch: the native backend alone keeps weights so"
             raise SpecError(f.path("quantization"), f"got {str(quantization)!r}, {wanted}")
+        args = engine_args.parse(f, verification)
+        if args and kind is EngineType.PINRAIL:
+            wanted = "want none while spec.engine.type is pinrail: every flag of that engine is a field of its own"
+            raise SpecError(f.path("args"), f"got {args[0]!r}, {wanted}")
         return cls(
+            type=kind,
             image=image,
             backend=backend,
             dtype=f.choice("dtype", Dtype.AUTO),
@@ -117,6 +126,7 @@ class Engine:
             cache_events=_switch(f.flag("cacheEvents", False)),
             traces_endpoint=f.text("tracesEndpoint", pattern=r"https?://\S+", wanted="an http(s) URL", default=""),
             env=tuple(_variable(v) for v in f.children("env", {"name", "value"}, most=64)),
+            args=args,
         )
 
 
@@ -246,6 +256,7 @@ class InferenceService:
     scheduling: Scheduling
     replicas: int | ScalingPolicy  # a fixed number, or how it follows the load
     pod: PodSettings
+    api_key_secret: str  # name of a Secret whose every value is a key; empty: whoever reaches a replica may ask
     drain_timeout: int  # seconds
     min_available: int | None  # replicas that evictions must leave; None: they take one at a time
     rollout: Rollout
@@ -253,6 +264,7 @@ class InferenceService:
     paused: bool  # everything is left as it is
     suspended: bool  # no pods, whatever `replicas` says
     written: Mapping[str, Any] = field(repr=False, compare=False)  # the spec as it came
+    verifier: str = ""  # image of ours that verifies the files of an engine which does not; empty where none is known
 
     @classmethod
     def from_body(cls, body: Mapping[str, Any]) -> Self:
@@ -279,6 +291,7 @@ class InferenceService:
             scheduling=Scheduling.parse(f.child("scheduling", {"policy", "targetStepMilliseconds", "stepsInFlight"})),
             replicas=_replicas(f),
             pod=PodSettings.parse(f),
+            api_key_secret=_secret(f.child("security", {"apiKeySecretRef"})),
             drain_timeout=drain.integer("timeoutSeconds", least=0, most=3600, default=30),
             min_available=disruption.optional_integer("minAvailable", least=0, most=MAX_REPLICAS),
             rollout=Rollout.parse(f.child("rollout", _ROLLOUT_FIELDS)),
@@ -287,6 +300,10 @@ class InferenceService:
             suspended=f.flag("suspend", False),
             written=body["spec"],
         )
+
+    def verified_by(self, image: str) -> Self:
+        """The same, with the image of ours that verifies files where the engine does not."""
+        return replace(self, verifier=image) if self.engine.type is EngineType.VLLM else self
 
     @property
     def scaling(self) -> ScalingPolicy | None:
@@ -301,7 +318,13 @@ class InferenceService:
         return self.replicas.min_replicas if isinstance(self.replicas, ScalingPolicy) else self.replicas
 
     def launch(
-        self, *, model_dir: str, manifest: str, host: str = "127.0.0.1", port: int = endpoints.PORT
+        self,
+        *,
+        model_dir: str,
+        manifest: str,
+        host: str = "127.0.0.1",
+        port: int = endpoints.PORT,
+        api_keys_dir: str = "",
     ) -> LaunchSpec:
         """What one replica's `pinrail serve` is told.
 
@@ -310,6 +333,7 @@ class InferenceService:
             manifest: The path of the manifest, as the engine sees it.
             host: The address that the engine listens on.
             port: The port that the engine listens on.
+            api_keys_dir: The folder of API keys, as the engine sees it; empty where none is asked for.
         """
         return LaunchSpec(
             model_dir=model_dir,
@@ -336,6 +360,7 @@ class InferenceService:
             prefix_cache=self.engine.prefix_cache,
             cache_events=self.engine.cache_events,
             otlp_traces_endpoint=self.engine.traces_endpoint,
+            api_keys_dir=api_keys_dir,
             drain_timeout=self.drain_timeout,
         )
 
@@ -347,6 +372,7 @@ def is_pinned(image: str) -> bool:
 
 _ENGINE_FIELDS = {
     "type", "image", "backend", "dtype", "quantization", "prefixCache", "cacheEvents", "tracesEndpoint", "env",
+    "args",
 }  # fmt: skip
 _LIMIT_FIELDS = {
     "maxModelLen", "maxNumSeqs", "maxNumBatchedTokens", "maxQueued", "maxQueuedTokens", "maxQueueWaitSeconds",
@@ -358,7 +384,7 @@ _SPEC_FIELDS = {
     "model", "verification", "engine", "limits", "scheduling", "replicas", "scaling", "resources", "nodeSelector",
     "tolerations", "affinity", "topologySpreadConstraints", "priorityClassName", "runtimeClassName",
     "imagePullSecrets", "podLabels", "podAnnotations", "drain", "disruption", "rollout", "revisionHistoryLimit",
-    "paused", "suspend",
+    "paused", "suspend", "security",
 }  # fmt: skip
 
 
@@ -378,6 +404,10 @@ def _replicas(f: Fields) -> int | ScalingPolicy:
     if f.has("replicas"):
         return f.integer("replicas", least=0, most=MAX_REPLICAS)
     return ScalingPolicy.parse(f.child("scaling", _SCALING_FIELDS))
+
+
+def _secret(f: Fields) -> str:
+    return f.child("apiKeySecretRef", {"name"}).reference("name") if f.has("apiKeySecretRef") else ""
 
 
 def _variable(f: Fields) -> tuple[str, str]:

@@ -4,6 +4,7 @@ import itertools
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,8 +70,16 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
     with ControlPlane.start(tmp_path_factory.mktemp("apiserver")) as started:
         kube = Kube(started.kubeconfig)
         kube("apply", "--server-side", "-f", str(ROOT / "crds"))
-        kube("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+        wait_for_crds(kube)
         yield started
+
+
+def wait_for_crds(kube: Kube) -> None:
+    """`kubectl wait` fails at once for one that has no conditions yet: it is asked again, for half a minute."""
+    deadline = time.monotonic() + 30
+    while (done := kube.run("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")).returncode != 0:
+        assert time.monotonic() < deadline, done.stderr
+        time.sleep(0.1)
 
 
 @pytest.fixture

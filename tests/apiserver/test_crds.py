@@ -26,6 +26,12 @@ def manifest(**spec: Any) -> dict[str, Any]:
     return pin() | {"spec": {**pin()["spec"], **spec}}
 
 
+def vllm(*args: str, image: str | None = IMAGE, backend: str = "auto", env: Any = (), **spec: Any) -> dict[str, Any]:
+    named = {"image": image} if image else {}
+    engine = {"type": "vllm", "args": list(args), "backend": backend, "env": list(env), **named}
+    return service(engine=engine, **spec)
+
+
 def files(*roles: str, **change: Any) -> list[dict[str, Any]]:
     return [{"path": f"{r}.bin", "size": 1, "sha256": "0" * 64, "role": r, **change} for r in roles]
 
@@ -51,7 +57,21 @@ REFUSED = [
     pytest.param(service(engine={"image": "engine:latest"}),
                  "spec.engine.image: got engine:latest, want a reference that ends in @sha256:<64 hex digits>",
                  id="image by tag"),
-    pytest.param(service(engine={"type": "vllm"}), 'spec.engine.type: Unsupported value: "vllm"', id="engine"),
+    pytest.param(service(engine={"type": "sglang"}), 'spec.engine.type: Unsupported value: "sglang"', id="engine"),
+    pytest.param(service(engine={"args": ["--seed=1"]}), "spec.engine.args: got --seed=1, want none while", id="args"),
+    pytest.param(vllm(image=None), "spec.engine.image: got none, want the image of a vLLM-compatible", id="no vllm"),
+    pytest.param(vllm("seed=1"), "spec.engine.args[0]: Invalid value", id="no flag"),
+    pytest.param(vllm("--port=1"), "spec.engine.args: got --port=1, want none that other fields", id="our flag"),
+    pytest.param(vllm("--seed=1", "--trust-remote-code"), "want none that loads or runs something else", id="code"),
+    pytest.param(vllm("--trust-remote"), "want none that loads or runs something else", id="a flag's beginning"),
+    pytest.param(vllm("--hf-overrides.x=1"), "want none that loads or runs something else", id="a part of a flag"),
+    pytest.param(vllm(backend="native"), "spec.engine: got backend native, quantization none and", id="vllm's backend"),
+    pytest.param(vllm(env=[{"name": "HF_ENDPOINT", "value": "http://x"}]), "spec.engine.env: want none of HF_*, TRANS",
+                 id="vllm's hub"),
+    pytest.param(vllm(limits={"maxQueued": 1}), "spec.limits: want maxQueued, maxQueuedTokens", id="vllm's queue"),
+    pytest.param(vllm(scheduling={"policy": "sjf"}), "spec.scheduling: got policy sjf, want fcfs", id="vllm's policy"),
+    pytest.param(vllm(security={"apiKeySecretRef": {"name": "k"}}), "want none while spec.engine.type is vllm",
+                 id="vllm's keys"),
     pytest.param(service(engine={"env": [{"name": "LD_PRELOAD", "value": "x"}]}),
                  "spec.engine.env: got LD_PRELOAD, want none of HOME, PATH, LD_* and PYTHON*", id="env"),
     pytest.param(service(resources={"limits": {"cpu": 2, "memory": "4 GB"}}),
@@ -91,6 +111,8 @@ REFUSED = [
     pytest.param(service(rollout={"maxSurge": -1}), "got -1, want a whole number of 0 to 1000", id="negative surge"),
     pytest.param(service(podLabels={"pinrail.dev/service": "x"}), "want none of pinrail.dev/*", id="our label"),
     pytest.param(service(affinity={"foo": 1}), 'unknown field "spec.affinity.foo"', id="no such affinity"),
+    pytest.param(service(security={"apiKeySecretRef": {}}), "spec.security.apiKeySecretRef.name: Required value",
+                 id="keys of no Secret"),
     pytest.param(service(gpu=1), 'unknown field "spec.gpu"', id="unknown field"),
     pytest.param(service(scaling={"maxReplica": 2}), 'unknown field "spec.scaling.maxReplica"', id="misspelt field"),
     pytest.param(manifest(files=files("weights", "tokenizer")), "spec.files: got no file of role config, want at least",
@@ -151,6 +173,7 @@ def test_short_names_and_columns(kube: Any) -> None:
     assert "READY" in table
     assert "pvc://models/tiny/v1" in table
     assert "inferenceservice.pinrail.dev/chat" in kube("get", "pinrail", "-o", "name")
+    assert "Authorization: Bearer KEY" in kube("explain", "infs.spec.security.apiKeySecretRef")
     assert "Requests waiting in any one replica" in kube("explain", "infs.spec.scaling.targets.queueDepth")
 
 
@@ -162,6 +185,8 @@ def test_short_names_and_columns(kube: Any) -> None:
         {"limits": {"kvCacheMemory": "auto"}},
         {"engine": {"backend": "native", "quantization": "int4", "prefixCache": False}},
         {"scheduling": {"policy": "edf", "targetStepMilliseconds": 1, "stepsInFlight": 8}},
+        {"engine": {"type": "vllm", "image": IMAGE, "args": ["--tensor-parallel-size=2", "--enforce-eager"]}},
+        {"engine": {"type": "vllm", "image": IMAGE, "args": ["--load-format=dummy"]}, "verification": {"mode": "Warn"}},
         {"suspend": True, "revisionHistoryLimit": 0},
     ],
     ids=str,

@@ -15,7 +15,17 @@ from typing import Any
 import pytest
 import yaml
 from apiserver_documents import pin, service
+from kubernetes import config
 from operator_builders import IMAGE
+
+from pinrail_operator import names
+from pinrail_operator.api import Api
+from pinrail_operator.cluster import Cluster
+from pinrail_operator.manifests import quarantined
+from pinrail_operator.observed import Pod
+from pinrail_operator.plan import Plan
+from pinrail_operator.quarantine import Wrong
+from pinrail_operator.types import InferenceService
 
 pytestmark = pytest.mark.apiserver
 
@@ -151,6 +161,23 @@ def test_the_second_operator_takes_over_from_one_that_was_killed(kube: Any, star
     kube.apply(pin(), service())
     until(second.leads, "the take-over", 30)
     until(lambda: kube.exists("deployment", "chat"), "the Deployment", 10)
+
+
+async def test_the_charts_rights_are_enough_to_take_a_pod_out_of_service(kube: Any, rights: Path) -> None:
+    """By the label that selects it; what it may not do is asked for below."""
+    kube.apply(service())
+    asked = InferenceService.from_body(kube.get("infs", "chat"))
+    container = {"name": "engine", "image": "x"}
+    kube.apply({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [container]},
+                "metadata": {"name": "chat-a", "labels": names.labels(asked)}})  # fmt: skip
+    api = Api(config.new_client_from_config(str(rights)), lambda: True)
+    wrong = Wrong(Pod.from_body(kube.get("pod", "chat-a")), "sha256:other")
+    await Cluster(api).apply(
+        kube.namespace, Plan(quarantine=(quarantined(asked, wrong),), marks=(("chat-a", "false"),))
+    )
+    api.close()
+    labels = kube.get("pod", "chat-a")["metadata"]["labels"]
+    assert (labels[names.SERVICE], labels[names.SERVING]) == ("chat.quarantine", "false")
 
 
 def test_the_operator_may_not_touch_what_users_asked_for(kube: Any, rights: Path) -> None:

@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,7 @@ CHUNK = "data: " + json.dumps({"choices": [{"delta": {"content": "The Po"}}]}) +
 class _Server(ThreadingHTTPServer):
     models = b'{"data": [{"id": "m"}]}'
     chunks: tuple[str, ...] = (CHUNK,)
+    given: list[str | None]
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -22,12 +24,14 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def do_GET(self) -> None:
+        self.server.given.append(self.headers["Authorization"])
         self.send_response(200)
         self.send_header("Content-Length", str(len(self.server.models)))
         self.end_headers()
         self.wfile.write(self.server.models)
 
     def do_POST(self) -> None:
+        self.server.given.append(self.headers["Authorization"])
         self.rfile.read(int(self.headers["Content-Length"]))
         self.send_response(200)
         self.send_header("Transfer-Encoding", "chunked")
@@ -43,6 +47,7 @@ class _Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def server() -> Iterator[_Server]:
     http = _Server(("127.0.0.1", 0), _Handler)
+    http.given = []
     thread = threading.Thread(target=http.serve_forever)
     thread.start()
     yield http
@@ -51,8 +56,25 @@ def server() -> Iterator[_Server]:
     http.server_close()
 
 
-def chat(server: _Server) -> int:
-    return main(["chat", "hi", "--url", f"http://127.0.0.1:{server.server_address[1]}"])
+def chat(server: _Server, *words: str) -> int:
+    return main(["chat", "hi", "--url", f"http://127.0.0.1:{server.server_address[1]}", *words])
+
+
+def test_the_key_of_a_file_goes_with_every_request(server: _Server, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("abc\n")
+    chat(server, "--api-key-file", str(tmp_path / "key"))
+    chat(server)
+    assert server.given == ["Bearer abc", "Bearer abc", None, None]
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"two\nlines", b"\xff"], ids=str)
+def test_a_file_without_a_key_is_named_and_not_shown(
+    server: _Server, tmp_path: Path, content: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "key").write_bytes(content)
+    assert chat(server, "--api-key-file", str(tmp_path / "key")) == 1
+    assert f"--api-key-file: {tmp_path / 'key'}" in capsys.readouterr().err
+    assert server.given == []
 
 
 def test_an_answer_that_breaks_off_is_said_to(server: _Server, capsys: pytest.CaptureFixture[str]) -> None:

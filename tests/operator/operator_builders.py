@@ -91,7 +91,7 @@ def pod(name: str = "chat-1", **changes: Any) -> Pod:
     """A ready pod of the default service's revision."""
     whole = {
         "name": name, "ip": "10.0.0.1", "revision": target(service()), "is_ready": True, "is_ending": False,
-        "unschedulable": "", "faults": (),
+        "unschedulable": "", "faults": (), "uid": f"uid-of-{name}", "pin": DIGEST,
     }  # fmt: skip
     return Pod(**{**whole, **changes})
 

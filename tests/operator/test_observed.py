@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from operator_builders import faulty, live_objects, observed, pod, service
+from operator_builders import DIGEST, faulty, live_objects, observed, pod, service
 
 from pinrail_contract.termination import Reason, Termination
 from pinrail_operator import names
@@ -16,7 +16,8 @@ MISMATCH = Termination(Reason.MODEL_MISMATCH, "model.safetensors: changed: has s
 def pod_body(ready: bool = True, containers: Any = (), init: Any = (), **status: Any) -> dict[str, Any]:
     condition = {"type": "Ready", "status": str(ready)}
     return {
-        "metadata": {"name": "chat-1", "labels": {names.REVISION: "abc"}},
+        "metadata": {"name": "chat-1", "uid": "uid-of-chat-1", "labels": {names.REVISION: "abc"}},
+        "spec": {"containers": [{"name": "engine", "args": ["serve", f"--digest={DIGEST}"]}]},
         "status": {
             "phase": "Running",
             "podIP": "10.0.0.1",
@@ -26,6 +27,24 @@ def pod_body(ready: bool = True, containers: Any = (), init: Any = (), **status:
             **status,
         },
     }
+
+
+def test_a_pod_out_of_service_says_why() -> None:
+    body = pod_body()
+    body["metadata"]["labels"] = {names.SERVICE: "chat.quarantine", names.SERVING: "false"}
+    body["metadata"]["annotations"] = {names.QUARANTINE: "reports another"}
+    parsed = Pod.from_body(body)
+    assert (parsed.is_quarantined, parsed.quarantine, parsed.mark) == (True, "reports another", "false")
+
+
+@pytest.mark.parametrize(("word", "slots"), [("--max-num-seqs=8", 8), ("--max-num-seqs=many", 0), ("--other=8", 0)])
+def test_what_an_engine_is_told_to_run_is_read_off_its_pod(word: str, slots: int) -> None:
+    body = pod_body() | {"spec": {"containers": [{"name": "engine", "args": [word]}]}}
+    assert Pod.from_body(body).slots == slots
+
+
+def test_a_pod_that_is_told_no_digest_has_no_pin() -> None:
+    assert Pod.from_body(pod_body() | {"spec": {"containers": [{"name": "engine"}]}}).pin == ""
 
 
 def ended(code: int, message: str = "", reason: str = "Error") -> dict[str, Any]:

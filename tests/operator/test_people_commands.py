@@ -11,12 +11,15 @@ import pytest
 from operator_builders import DIGEST, IMAGE, MANIFEST_SPEC, body, live_objects, load, manifest, observed, pod, target
 
 from pinrail_contract.errors import PinrailError
+from pinrail_contract.termination import Reason as Ending
+from pinrail_contract.termination import Termination
 from pinrail_operator import diff_command, names, status_command
 from pinrail_operator.autoscale import Report as Load
 from pinrail_operator.autoscale import decide
 from pinrail_operator.diff import Pair, Surroundings, compared, defaulted, diff_text, exit_code, with_manifest
 from pinrail_operator.explain import Facts, Report, explanation, operator_upgrade, share, verdict
 from pinrail_operator.explain_text import explain_text
+from pinrail_operator.manifests import objects_for
 from pinrail_operator.observed import Observed, Ref
 from pinrail_operator.overview import overview, overview_text, what_matters
 from pinrail_operator.phrases import age, size
@@ -85,6 +88,42 @@ def golden(name: str, text: str) -> None:
 
 def test_explain_is_one_screen() -> None:
     golden("explain.txt", explain_text(explained()))
+
+
+def test_a_quarantined_pod_is_listed_with_what_it_reported() -> None:
+    whole, service, seen = living()
+    body = pod_body(service, "chat-2")
+    body["metadata"]["labels"] |= {names.SERVICE: "chat.quarantine"}
+    body["metadata"]["annotations"] = {names.QUARANTINE: "pod chat-2 reports sha256:other, want sha256:this"}
+    told = explanation(Facts(body=whole, service=service, observed=seen, pods=(body,)), NOW)
+    (line,) = [line for line in explain_text(told).splitlines() if line.strip().startswith("chat-2")]
+    assert "quarantined" in line
+    assert "MISMATCH" in line
+    assert "pod chat-2 reports sha256:other, want sha256:this" in explain_text(told)
+
+
+def test_what_an_init_container_verified_is_what_the_pod_reports_where_its_engine_does_not() -> None:
+    whole, service, seen = living()
+    body = pod_body(service, "chat-1")
+    ended = {"exitCode": 0, "message": Termination(Ending.VERIFIED, DIGEST).render()}
+    body["status"]["initContainerStatuses"] = [{"name": names.VERIFY, "state": {"terminated": ended}}]
+    silent = {"chat-1": Report(problem="its metrics page does not say what it verified")}
+    told = explanation(Facts(body=whole, service=service, observed=seen, pods=(body,), reports=silent), NOW)
+    assert (told["pods"][0]["verified"], told["pods"][0]["notHeard"]) == (True, None)
+
+
+def test_another_engine_is_compared_with_the_image_that_verifies_for_it() -> None:
+    """The one that runs already; a new service takes the operator's own."""
+    engine = {"type": "vllm", "image": OTHER_IMAGE}
+    whole = body(engine=engine)
+    service = InferenceService.from_body(whole).verified_by(IMAGE)
+    live = {Ref.of(o): o for o in objects_for(service, manifest(), OTHER_IMAGE)}
+    live[Ref("Deployment", "chat")] |= {"status": {"observedGeneration": 1, "replicas": 2, "updatedReplicas": 2}}
+    seen = observed(live, (pod("chat-1"),))
+    told = diffed(seen, pair(whole, engine=engine), operator_image=OTHER_IMAGE)
+    assert (told["refusals"], told["pods"]["restart"]) == ([], False)
+    changed = diffed(seen, pair(whole, engine={**engine, "args": ["--seed=1"]}), operator_image="")
+    assert changed["pods"]["revision"]["old"] != changed["pods"]["revision"]["new"]
 
 
 def test_status_is_a_table() -> None:

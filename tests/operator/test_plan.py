@@ -270,6 +270,8 @@ def test_a_config_map_of_someone_else_stays() -> None:
         ({"limits": {"kvCacheMemory": "512Mi"}}, False),
         ({"limits": {"kvCacheMemory": "auto"}}, True),
         ({"limits": {"maxQueueWaitSeconds": 1}}, True),
+        ({"security": {}}, False),
+        ({"security": {"apiKeySecretRef": {"name": "keys"}}}, True),
         ({"topologySpreadConstraints": []}, False),
         ({"topologySpreadConstraints": [{"maxSkew": 1}]}, True),
         ({"podLabels": {}}, False),
@@ -329,6 +331,19 @@ def test_a_pod_passes_the_restricted_profile() -> None:
             assert security["capabilities"] == {"drop": ["ALL"]}
             assert security["allowPrivilegeEscalation"] is False
             assert security["readOnlyRootFilesystem"] is True
+
+
+def test_keys_are_files_of_the_engine_alone_and_never_variables() -> None:
+    asked = service(security={"apiKeySecretRef": {"name": "chat-keys"}})
+    spec = pods.template(asked, manifest("https://models.test/x/"), IMAGE)["spec"]
+    (volume,) = [v for v in spec["volumes"] if v["name"] == "api-keys"]
+    assert volume["secret"] == {"secretName": "chat-keys", "defaultMode": 0o440, "optional": True}
+    (engine,), (fetch,) = spec["containers"], spec["initContainers"]
+    (mount,) = [m for m in engine["volumeMounts"] if m["name"] == "api-keys"]
+    assert mount == {"name": "api-keys", "mountPath": pods.API_KEYS_DIR, "readOnly": True}
+    assert f"--api-keys-dir={pods.API_KEYS_DIR}" in engine["args"]
+    assert "api-keys" not in [m["name"] for m in fetch["volumeMounts"]]
+    assert [v["name"] for v in engine["env"]] == ["HOME"]
 
 
 def test_a_pod_is_given_time_to_drain() -> None:

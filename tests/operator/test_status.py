@@ -28,6 +28,7 @@ from pinrail_operator.checks import Blocked, Blocker
 from pinrail_operator.errors import SpecError
 from pinrail_operator.observed import Fault
 from pinrail_operator.plan import Plan, target_revision
+from pinrail_operator.quarantine import BARRED
 from pinrail_operator.status import View
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -35,6 +36,7 @@ STAMP = "2026-01-02T03:04:05Z"
 A, B = pod("chat-a"), pod("chat-b")
 VERIFIED = {"chat-a": DIGEST, "chat-b": DIGEST}
 WRONG = Fault("engine", "Error", "exit code 64", Termination(Ending.MODEL_MISMATCH, "tokenizer.json: changed"))
+NO_KEYS = Fault("engine", "Error", "exit code 1", Termination(Ending.API_KEYS_MISSING, "/keys holds no key"))
 CRASH = Fault("engine", "OOMKilled", "exit code 137", None)
 
 
@@ -62,6 +64,16 @@ def render(seen: View, previous: dict[str, Any] | None = None, now: datetime = N
     return status.render(seen, previous or {}, now)
 
 
+APART = pod("chat-0", is_quarantined=True, quarantine="pod chat-0 reports sha256:other, want sha256:this")
+WARNS = service(verification={"mode": "Warn"})
+
+
+def warning(digests: dict[str, str]) -> View:
+    """The settled service of two, whose verification only warns."""
+    pods = tuple(pod(name, revision=target(WARNS)) for name in ("chat-a", "chat-b"))
+    return view(WARNS, pods=pods, digests=digests)
+
+
 OLD = pod("old", revision="older")
 MISSING = Blocker(Blocked.MANIFEST_MISSING, "ModelManifest tiny-v1 does not exist")
 
@@ -82,14 +94,23 @@ ROWS = [
     pytest.param(view(pods=(OLD, OLD, pod("chat-c", is_ready=False)), live=live_objects(service(), total=3, updated=1)),
                  "F T F U T F", "RollingOut", id="a roll-out goes on"),
     pytest.param(view(pods=(A, faulty(CRASH, "chat-b"))), "F F T T F T", "OOMKilled", id="one crashes"),
+    pytest.param(view(pods=(A, faulty(NO_KEYS, "chat-b"))), "F F T T F T", "ApiKeysMissing", id="one finds no keys"),
     pytest.param(view(pods=(A, pod("chat-b", is_ready=False, unschedulable="no node"))), "F T F T F T",
                  "Unschedulable", id="one has no node: it may come"),
     pytest.param(view(digests={"chat-a": DIGEST}), "U F F U T T", "NotReported",
                  id="one has not said what it verified"),
     pytest.param(view(digests={**VERIFIED, "chat-b": "sha256:other"}), "F F T F T T", "DigestDiffers",
                  id="one reports another digest"),
-    pytest.param(view(digests={**VERIFIED, "chat-b": FILES_DIFFER}), "T F F F T T", "ServingUnverified",
+    pytest.param(view(digests={**VERIFIED, "chat-b": FILES_DIFFER}), "F F T F T T", "DigestDiffers",
+                 id="one serves other files"),
+    pytest.param(warning({**VERIFIED, "chat-b": FILES_DIFFER}), "T F F F T T", "ServingUnverified",
                  id="one serves other files, where verification only warns"),
+    pytest.param(warning({**VERIFIED, "chat-b": "sha256:other"}), "T F F F T T", "ServingUnverified",
+                 id="one reports another digest, where verification only warns"),
+    pytest.param(view(seen=observed(live_objects(service()), (A, B), quarantined=(APART,))), "T F F F T T", "Serving",
+                 id="one was quarantined, and another took its place"),
+    pytest.param(view(pods=(A, pod("chat-b", mark=BARRED)), digests={"chat-a": DIGEST}), "F F T F T T",
+                 "DigestDiffers", id="one is barred and says nothing more"),
     pytest.param(view(service(paused=True), live=live_objects(service(), updated=1)), "F F F T T F", "Paused",
                  id="paused in a roll-out"),
     pytest.param(view(service(replicas=3), live=live_objects(service())), "F T F T F T", "ReplicasStarting",

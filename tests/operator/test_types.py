@@ -72,7 +72,7 @@ def test_every_engine_flag_can_be_asked_for() -> None:
     asked = service(**{**NEWER, **rest}).launch(model_dir="/m", manifest="/x")
     flags = {f.name: f.default for f in dataclasses.fields(LaunchSpec)}
     default = {name for name, value in flags.items() if getattr(asked, name) == value}
-    assert default == {"host", "port", "kv_cache_memory"}, "kvCacheMemory: auto is the engine's own default"
+    assert default == {"host", "port", "api_keys_dir", "kv_cache_memory"}, "kvCacheMemory: auto is the engine's own"
 
 
 def test_the_rest_of_the_spec_is_kept_while_suspended() -> None:
@@ -114,7 +114,7 @@ def test_scaling_is_read_whole() -> None:
         ({"model": {**MODEL, "uri": "x"}}, "spec.model.uri: is not a known field, want one of digest, manifestRef"),
         ({"model": {**MODEL, "manifestRef": "x"}}, "spec.model.manifestRef: got 'x', want an object"),
         ({"verification": {"mode": "Off"}}, "spec.verification.mode: got 'Off', want one of Enforce, Warn"),
-        ({"engine": {"type": "vllm"}}, "spec.engine.type: got 'vllm', want one of pinrail"),
+        ({"engine": {"type": "sglang"}}, "spec.engine.type: got 'sglang', want one of pinrail, vllm"),
         ({"engine": {"image": "engine:latest"}}, "spec.engine.image: got 'engine:latest', want a reference that ends"),
         ({"engine": {"env": [{"name": "LD_PRELOAD", "value": "x"}]}}, "spec.engine.env[0].name: got 'LD_PRELOAD'"),
         ({"engine": {"env": {}}}, "spec.engine.env: got {}, want a list of at most 64"),
@@ -145,6 +145,8 @@ def test_scaling_is_read_whole() -> None:
         ({"topologySpreadConstraints": ["x"]}, "spec.topologySpreadConstraints[0]: got 'x', want an object"),
         ({"podLabels": {"pinrail.dev/service": "x"}}, "spec.podLabels: got pinrail.dev/service, want none of pinrail"),
         ({"podAnnotations": {"app.kubernetes.io/name": "x"}}, "spec.podAnnotations: got app.kubernetes.io/name, want"),
+        ({"security": {"apiKeySecretRef": {}}}, "spec.security.apiKeySecretRef.name: got nothing, want a"),
+        ({"security": {"apiKey": "x"}}, "spec.security.apiKey: is not a known field, want one of apiKeySecretRef"),
         ({"gpu": 1}, "spec.gpu: is not a known field"),
         ({"resources": []}, "spec.resources: got [], want an object"),
     ],

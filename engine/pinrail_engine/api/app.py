@@ -26,8 +26,10 @@ from pinrail_engine.text.pipeline import TextPipeline
 from . import errors, terms, wire
 from .admission import Admission, Ask, Kind, unknown_model
 from .answer import Answer
+from .auth import RequireKey
 from .body import read_body
 from .generation import Generation
+from .keys import ApiKeys
 from .terms import Caller
 from .wire import Envelope
 
@@ -50,7 +52,8 @@ class ServerInfo:
     cache_events: bool = False  # whether it shows what the prefix cache holds
 
 
-def create_app(engine: Engine, text: TextPipeline, info: ServerInfo) -> Starlette:
+def create_app(engine: Engine, text: TextPipeline, info: ServerInfo, keys: ApiKeys | None = None) -> Starlette:
+    """The application; without `keys` it answers whoever reaches it."""
     api = _Api(engine, text, info)
     app = Starlette(
         routes=[
@@ -64,7 +67,7 @@ def create_app(engine: Engine, text: TextPipeline, info: ServerInfo) -> Starlett
             *([Route(endpoints.CACHE_EVENTS, api.cache_events, methods=["GET"])] if info.cache_events else []),
         ],
         exception_handlers={errors.ApiError: errors.render, HTTPException: errors.render, Exception: errors.render},
-        middleware=[Middleware(_EchoRequestId)],
+        middleware=[Middleware(_EchoRequestId), *([Middleware(RequireKey, keys)] if keys is not None else [])],
     )
     app.router.redirect_slashes = False  # a redirect is made of the Host header, which is the client's
     return app

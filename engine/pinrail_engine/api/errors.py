@@ -2,6 +2,7 @@
 
 ApiError              one JSON body in OpenAI's shape: {"error": {message, type, param, code}}
 ├── BadRequest   400  the request is wrong; `param` is the field
+├── Unauthorized 401  no API key, or one that is not valid
 ├── NotFound     404  no such model or path
 ├── NotAllowed   405  the path has other methods
 ├── TooSlow      408  the body did not arrive in time
@@ -67,6 +68,11 @@ class ApiError(Exception):
 class BadRequest(ApiError):
     status = 400
     type = "invalid_request_error"
+
+
+class Unauthorized(ApiError):
+    status = 401
+    type = "authentication_error"
 
 
 class NotFound(ApiError):

@@ -16,6 +16,7 @@ from pinrail_engine.core.types import Engine
 from pinrail_engine.text.pipeline import TextPipeline
 
 from .app import ServerInfo, create_app
+from .keys import ApiKeys
 
 __all__ = ["ServerInfo", "serve"]
 
@@ -27,7 +28,7 @@ _TICK_SECONDS = 0.05
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-def serve(engine: Engine, text: TextPipeline, spec: LaunchSpec, info: ServerInfo) -> int:
+def serve(engine: Engine, text: TextPipeline, spec: LaunchSpec, info: ServerInfo, keys: ApiKeys | None = None) -> int:
     """Blocks until SIGTERM or SIGINT, and to the end of the drain; a second signal ends the process at once.
 
     The port is open from the start: while the engine loads, /health is 200 and /ready 503.
@@ -42,7 +43,7 @@ def serve(engine: Engine, text: TextPipeline, spec: LaunchSpec, info: ServerInfo
         return 1
     with listener:
         _log.info("listening address=%s port=%d", spec.host, spec.port)
-        return asyncio.run(_serve(engine, create_app(engine, text, info), listener, spec.drain_timeout))
+        return asyncio.run(_serve(engine, create_app(engine, text, info, keys), listener, spec.drain_timeout))
 
 
 def _listen(host: str, port: int) -> socket.socket:

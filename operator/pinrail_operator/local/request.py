@@ -12,7 +12,7 @@ from pinrail_contract.pins import ModelManifest, Source
 from pinrail_contract.progress import ProgressBar
 
 from ..errors import SpecError
-from ..types import KIND, InferenceService
+from ..types import KIND, EngineType, InferenceService
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,12 @@ def read(path: Path) -> LocalRun:
     if len(services) != 1:
         raise ManifestError(str(path), f"holds {len(services)} resources of kind {KIND}, want 1")
     service = InferenceService.from_body(services[0])
+    if service.engine.type is not EngineType.PINRAIL:
+        seen = f"got {str(service.engine.type)!r}, want pinrail in local mode"
+        raise SpecError("spec.engine.type", f"{seen}: another engine comes as an image")
+    if service.api_key_secret:
+        wanted = "want none in local mode, which has no Secrets and listens on 127.0.0.1 alone"
+        raise SpecError("spec.security.apiKeySecretRef", f"got {service.api_key_secret!r}, {wanted}")
     named = [
         d
         for d in found

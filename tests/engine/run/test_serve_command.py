@@ -95,6 +95,20 @@ def test_a_flag_out_of_bounds(pinned: tuple[Path, Path, str], capsys: pytest.Cap
     assert "--port: got 0, want 1 to 65535" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("folder", "problem"), [("absent", "cannot be read"), ("model/empty", "holds no key")])
+def test_without_a_key_it_does_not_start_and_the_kubelet_hears_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, problem: str
+) -> None:
+    said: list[Termination] = []
+    monkeypatch.setattr(serve_command, "write", said.append)
+    model, manifest, _ = write_model(tmp_path, CONFIG)
+    (model / "empty").mkdir()
+    assert serve(model, manifest, f"--api-keys-dir={tmp_path / folder}") == ExitCode.FAILED
+    (ended,) = said
+    assert ended.reason is Reason.API_KEYS_MISSING
+    assert f"--api-keys-dir: {tmp_path / folder} {problem}" in ended.message
+
+
 @pytest.mark.model
 @pytest.mark.parametrize(
     "program",
@@ -113,6 +127,9 @@ def test_the_real_model_over_http(
     folder, manifest = real_model
     words = [f"--model-dir={folder}", f"--manifest={example}", f"--digest={manifest.digest}"]
     log, port = tmp_path / "log", free_port()
+    (tmp_path / "keys").mkdir()
+    (tmp_path / "keys" / "alice").write_text("s3cret-of-alice")
+    words.append(f"--api-keys-dir={tmp_path / 'keys'}")
     with log.open("w") as stderr:
         process = subprocess.Popen(
             [sys.executable, *program, "serve", *words, f"--port={port}", "--max-model-len=256"],
@@ -124,12 +141,16 @@ def test_the_real_model_over_http(
         request = urllib.request.Request(
             f"http://127.0.0.1:{port}/v1/completions", json.dumps(body).encode(), {"content-type": "application/json"}
         )
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(request, timeout=60)
+        request.add_header("Authorization", "Bearer s3cret-of-alice")
         with urllib.request.urlopen(request, timeout=60) as response:
             assert "Paris" in json.load(response)["choices"][0]["text"]
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as response:
             assert re.search(r'request_success_total{.*finished_reason="length".*} 1\.0', response.read().decode())
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == ExitCode.OK, log.read_text()
+        assert "s3cret" not in log.read_text()
     finally:
         process.kill()
         process.wait()

@@ -46,9 +46,14 @@ def _impossible(d: list[dict[str, Any]]) -> None:
     d[1]["spec"]["scaling"]["minReplicas"] = 3
 
 
+def _keys(d: list[dict[str, Any]]) -> None:
+    d[1]["spec"]["security"] = {"apiKeySecretRef": {"name": "keys"}}
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        (_keys, "spec.security.apiKeySecretRef: got 'keys', want none in local mode"),
         (lambda d: d.pop(), "holds 0 resources of kind InferenceService, want 1"),
         (lambda d: d.append(d[1]), "holds 2 resources of kind InferenceService, want 1"),
         (lambda d: d.pop(0), "holds 0 ModelManifest of that name, want 1"),

@@ -1,0 +1,192 @@
+"""Pods that report another digest than their pin, on a real API server: who is taken out, and who never is.
+
+No controller runs, so pods are made and answer by hand here; which of them a Service or ReplicaSet would have is asked
+of the API server by their own selectors.
+"""
+
+from typing import Any
+
+import pytest
+from apiserver_documents import pin, service
+from operator_builders import DIGEST, IMAGE, load
+
+from pinrail_operator import names
+from pinrail_operator.cluster import Cluster
+from pinrail_operator.metrics import Scrape
+from pinrail_operator.quarantine import MOST
+from pinrail_operator.reconcile import Reconciler
+from pinrail_operator.types import ServiceKey
+
+pytestmark = pytest.mark.apiserver
+
+OTHER = "sha256:" + "9" * 64
+READY = {"phase": "Running", "podIP": "10.0.0.1", "conditions": [{"type": "Ready", "status": "True"}]}
+
+
+class Answers:
+    """What pods report; one that is not named answers nothing."""
+
+    def __init__(self) -> None:
+        self.digests: dict[str, str] = {}
+
+    async def scrape(self, pods: Any) -> dict[str, Scrape]:
+        said = {p.name: self.digests.get(p.name, "") for p in pods}
+        return {name: Scrape(load(), digest) if digest else Scrape(error="no answer") for name, digest in said.items()}
+
+
+class Scene:
+    """One service of two replicas, its operator, and its pods."""
+
+    def __init__(self, cluster: Cluster, kube: Any) -> None:
+        self.cluster, self.kube, self.answers = cluster, kube, Answers()
+        self.restart()
+
+    def restart(self) -> None:
+        """Another operator, which remembers nothing."""
+        self.operator = Reconciler(
+            cluster=self.cluster, scraper=self.answers, engine_image=IMAGE, tick=5.0, resync=300.0
+        )
+
+    async def look(self, times: int = 1) -> None:
+        for _ in range(times):
+            await self.operator.reconcile(ServiceKey(self.kube.namespace, "chat"))
+
+    async def begin(self, **spec: Any) -> None:
+        self.kube.apply(pin(), service(**spec))
+        await self.look(2)
+        self.add("chat-a", DIGEST)
+        self.add("chat-b", DIGEST)
+        self.tell(2)
+        await self.look()
+
+    def add(self, name: str, digest: str = "") -> None:
+        template = self.kube.get("deployment", "chat")["spec"]["template"]
+        self.kube.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **template["metadata"]},
+                         "spec": template["spec"]})  # fmt: skip
+        self.kube.patch_status("pod", name, READY)
+        self.answers.digests[name] = digest
+
+    def tell(self, replicas: int) -> None:
+        generation = self.kube.get("deployment", "chat")["metadata"]["generation"]
+        counts = {"replicas": replicas, "updatedReplicas": replicas, "observedGeneration": generation}
+        self.kube.patch_status("deployment", "chat", counts)
+
+    def selected(self, labels: dict[str, str]) -> set[str]:
+        query = ",".join(f"{key}={value}" for key, value in labels.items())
+        return {p["metadata"]["name"] for p in self.kube.get("pods", "-l", query)["items"]}
+
+    def served(self) -> set[str]:
+        return self.selected(self.kube.get("service", "chat")["spec"]["selector"])
+
+    def kept(self) -> set[str]:
+        """By the Deployment, and so by its ReplicaSets."""
+        return self.selected(self.kube.get("deployment", "chat")["spec"]["selector"]["matchLabels"])
+
+    def condition(self, kind: str) -> tuple[str, str, str]:
+        found = {c["type"]: c for c in self.kube.get("infs", "chat")["status"]["conditions"]}
+        return found[kind]["status"], found[kind]["reason"], found[kind]["message"]
+
+    def said(self) -> list[str]:
+        return [e["message"] for e in self.kube.get("events", "--field-selector=reason=Quarantined")["items"]]
+
+
+@pytest.fixture
+def scene(cluster: Cluster, kube: Any) -> Scene:
+    return Scene(cluster, kube)
+
+
+async def test_a_pod_that_reports_another_digest_is_out_within_one_look(scene: Scene) -> None:
+    await scene.begin()
+    scene.answers.digests["chat-b"] = OTHER
+    await scene.look()
+    assert scene.served() == scene.kept() == {"chat-a"}
+    pod = scene.kube.get("pod", "chat-b")
+    assert pod["metadata"]["labels"][names.SERVICE] == "chat.quarantine"
+    assert pod["metadata"]["ownerReferences"][0]["uid"] == scene.kube.get("infs", "chat")["metadata"]["uid"]
+    wanted = f"pod chat-b reports {OTHER}, want {DIGEST}"
+    status, reason, message = scene.condition("ModelVerified")
+    assert (status, reason) == ("False", "Quarantined")
+    assert message.startswith(wanted)
+    assert "next: " in message
+    (event,) = scene.said()
+    assert event.startswith(f"{wanted}; it no longer serves, and another takes its place; next: ")
+
+
+async def test_its_replacement_serves_and_the_pod_is_told_of_until_it_is_deleted(scene: Scene) -> None:
+    await scene.begin()
+    scene.answers.digests["chat-b"] = OTHER
+    await scene.look()
+    scene.add("chat-c", DIGEST)
+    await scene.look()
+    assert scene.condition("Ready")[:2] == ("True", "Serving")
+    assert scene.condition("Stalled")[0] == "False"
+    assert scene.condition("ModelVerified")[1] == "Quarantined"
+    assert scene.kube.get("infs", "chat")["status"]["model"]["verifiedReplicas"] == 2
+    settled = scene.kube.get("infs,pods,service,deployment")["items"]
+    scene.restart()
+    await scene.look(2)
+    assert scene.kube.get("infs,pods,service,deployment")["items"] == settled
+    scene.kube("delete", "pod", "chat-b", "--grace-period=0", "--force")
+    await scene.look()
+    assert scene.condition("ModelVerified")[:2] == ("True", "Verified")
+
+
+async def test_no_figures_are_no_mismatch(scene: Scene) -> None:
+    await scene.begin()
+    scene.restart()
+    scene.answers.digests.clear()
+    await scene.look(2)
+    assert scene.served() == {"chat-a", "chat-b"}
+    assert scene.condition("ModelVerified")[:2] == ("Unknown", "NotReported")
+    assert scene.said() == []
+
+
+async def test_a_mismatch_is_reported_and_served_where_verification_only_warns(scene: Scene) -> None:
+    await scene.begin(verification={"mode": "Warn"})
+    scene.answers.digests["chat-b"] = OTHER
+    await scene.look()
+    assert scene.served() == {"chat-a", "chat-b"}
+    assert scene.condition("ModelVerified")[1] == "DigestDiffers"
+    assert f"pod chat-b reports {OTHER}, want {DIGEST}; it serves, since" in scene.condition("ModelVerified")[2]
+    assert scene.condition("Ready")[:2] == ("True", "ServingUnverified")
+
+
+async def exhausted(scene: Scene) -> None:
+    """So many pods were wrong that no more are quarantined; the next is wrong too."""
+    await scene.begin()
+    for i in range(MOST):
+        scene.add(f"chat-wrong-{i}", OTHER)
+        await scene.look()
+    assert scene.served() == scene.kept() == {"chat-a", "chat-b"}
+    scene.add("chat-last", OTHER)
+    await scene.look()
+
+
+async def test_a_wrong_image_cannot_cycle_for_ever_and_still_does_not_serve(scene: Scene) -> None:
+    await exhausted(scene)
+    assert scene.kept() == {"chat-a", "chat-b", "chat-last"}, "its ReplicaSet makes no other"
+    assert scene.served() == {"chat-a", "chat-b"}
+    assert scene.kube.get("deployment", "chat")["spec"]["paused"] is True
+    status, reason, message = scene.condition("Stalled")
+    assert (status, reason) == ("True", "DigestDiffers")
+    assert f"pod chat-last reports {OTHER}, want {DIGEST}; the Service leaves it out; 3 pods" in message
+    assert len(scene.said()) == MOST
+
+
+async def test_a_barred_pod_stays_out_when_the_operator_starts_anew_and_the_pod_falls_silent(scene: Scene) -> None:
+    await exhausted(scene)
+    scene.answers.digests["chat-last"] = ""
+    scene.restart()
+    await scene.look(2)
+    assert scene.served() == {"chat-a", "chat-b"}
+
+
+async def test_when_the_wrong_pods_are_gone_the_service_selects_as_ever(scene: Scene) -> None:
+    await exhausted(scene)
+    scene.kube("delete", "pod", "chat-last", "--grace-period=0", "--force")
+    await scene.look(2)
+    assert scene.kube.get("service", "chat")["spec"]["selector"] == {names.SERVICE: "chat"}
+    assert not scene.kube.get("deployment", "chat")["spec"].get("paused")
+    scene.tell(2)
+    await scene.look()
+    assert scene.condition("Ready")[:2] == ("True", "Serving")

@@ -1,0 +1,128 @@
+"""The table of `judge`, then what the plan makes of a verdict."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from operator_builders import DIGEST, IMAGE, live_objects, observed, pod, service, target
+
+from pinrail_contract.metrics import FILES_DIFFER
+from pinrail_operator import names
+from pinrail_operator.checks import Blocked, Blocker
+from pinrail_operator.observed import Observed, Ref
+from pinrail_operator.plan import Plan, plan_for
+from pinrail_operator.quarantine import BARRED, CLEAR, MOST, SERVES, Verdict, carried_out, judge
+
+OTHER = "sha256:" + "9" * 64
+A, B, C = pod("chat-a"), pod("chat-b"), pod("chat-c")
+WARNS = service(verification={"mode": "Warn"})
+
+
+def seen(*pods: Any, apart: int = 0) -> Observed:
+    gone = tuple(pod(f"gone-{i}", is_quarantined=True) for i in range(apart))
+    return observed(live_objects(service()), pods or (A, B), quarantined=gone)
+
+
+def verdict(there: Observed, digests: dict[str, str], asked: Any = None) -> Verdict:
+    return judge(asked or service(), there, digests, target(service()))
+
+
+def pods_of(found: Verdict) -> tuple[list[str], list[str]]:
+    return [w.pod.name for w in found.release], [w.pod.name for w in found.barred]
+
+
+@pytest.mark.parametrize(
+    ("there", "digests", "released", "barred"),
+    [
+        pytest.param(seen(), {"chat-a": DIGEST, "chat-b": DIGEST}, [], [], id="right ones serve"),
+        pytest.param(seen(), {"chat-a": DIGEST}, [], [], id="one that says nothing is not judged"),
+        pytest.param(seen(), {"chat-a": DIGEST, "chat-b": OTHER}, ["chat-b"], [], id="another digest"),
+        pytest.param(seen(), {"chat-a": DIGEST, "chat-b": FILES_DIFFER}, ["chat-b"], [], id="other files"),
+        pytest.param(seen(A, replace(B, is_ready=False)), {"chat-b": OTHER}, [], [], id="one that is not ready"),
+        pytest.param(seen(replace(A, revision="old", pin=OTHER)), {"chat-a": OTHER}, [], [], id="an old pin's own"),
+        pytest.param(seen(replace(A, revision="old", pin=OTHER)), {"chat-a": DIGEST}, ["chat-a"], [],
+                     id="an old pod that serves the new pin"),
+        pytest.param(seen(replace(A, pin="")), {"chat-a": OTHER}, [], [], id="one that was told no digest"),
+        pytest.param(seen(apart=MOST - 1), {"chat-a": OTHER, "chat-b": OTHER}, ["chat-a"], ["chat-b"],
+                     id="no more than so many"),
+        pytest.param(seen(A, replace(B, mark=BARRED), apart=MOST), {"chat-a": DIGEST}, [], ["chat-b"],
+                     id="a barred one that falls silent stays barred"),
+        pytest.param(seen(A, replace(B, mark=BARRED), apart=MOST), {"chat-b": DIGEST}, [], [],
+                     id="a barred one that reports its pin serves"),
+    ],
+)  # fmt: skip
+def test_what_becomes_of_a_pod(
+    there: Observed, digests: dict[str, str], released: list[str], barred: list[str]
+) -> None:
+    assert pods_of(verdict(there, digests)) == (released, barred)
+
+
+def test_verification_that_only_warns_takes_nothing_out() -> None:
+    assert verdict(seen(), {"chat-a": OTHER, "chat-b": FILES_DIFFER}, WARNS) == CLEAR
+
+
+def test_marks_are_written_once_and_before_anything_is_selected_by_them() -> None:
+    found = verdict(seen(A, B, apart=MOST), {"chat-a": DIGEST, "chat-b": OTHER})
+    assert found.marks == (("chat-a", SERVES), ("chat-b", BARRED))
+    assert (found.is_guarded, found.is_held) == (True, True)
+    marked = seen(replace(A, mark=SERVES), replace(B, mark=BARRED), C, apart=MOST)
+    assert verdict(marked, {"chat-b": OTHER}).marks == (("chat-c", SERVES),), "a new one that has not reported serves"
+
+
+def test_a_barred_pod_of_an_older_revision_does_not_hold_the_next_one_up() -> None:
+    there = observed(live_objects(service()), (replace(A, mark=BARRED, revision="old"),))
+    apart = tuple(pod(f"gone-{i}", revision="old") for i in range(MOST))
+    assert not verdict(replace(there, quarantined=apart), {}).is_held
+
+
+def planned(found: Verdict, blocker: Blocker | None = None, **spec: Any) -> Plan:
+    asked = service(**spec)
+    return plan_for(asked, observed(live_objects(asked), (A, B)), blocker, IMAGE, None, verdict=found)
+
+
+RELEASE = verdict(seen(), {"chat-b": OTHER})
+
+
+def test_a_quarantined_pod_leaves_every_selector_and_stays_ours() -> None:
+    (body,) = planned(RELEASE).quarantine
+    metadata = body["metadata"]
+    assert (metadata["name"], metadata["uid"]) == ("chat-b", "uid-of-chat-b")
+    assert metadata["labels"] == {names.SERVICE: "chat.quarantine"}
+    assert names.service_of(metadata["labels"][names.SERVICE]) == "chat"
+    assert metadata["annotations"] == {names.QUARANTINE: f"pod chat-b reports {OTHER}, want {DIGEST}"}
+    (owner,) = metadata["ownerReferences"]
+    assert (owner["kind"], owner["controller"], owner["blockOwnerDeletion"]) == ("InferenceService", False, False)
+
+
+def test_the_longest_name_still_makes_a_label() -> None:
+    assert len("c" * 52 + names.QUARANTINED) <= 63
+
+
+@pytest.mark.parametrize(
+    ("blocker", "spec", "acts"),
+    [
+        (Blocker(Blocked.MANIFEST_MISSING, "x"), {}, True),
+        (Blocker(Blocked.NAME_TAKEN, "x"), {}, False),
+        (None, {"paused": True}, False),
+    ],
+    ids=["blocked", "the names are somebody's", "paused"],
+)
+def test_who_is_blocked_still_serves_nothing_wrong(blocker: Blocker | None, spec: dict[str, Any], acts: bool) -> None:
+    assert bool(planned(RELEASE, blocker, **spec).quarantine) is acts
+
+
+def test_only_a_guarded_service_selects_by_the_mark_and_holds_the_roll_out() -> None:
+    guarded = planned(verdict(seen(A, B, apart=MOST), {"chat-b": OTHER}))
+    by_kind = {o["kind"]: o["spec"] for o in guarded.apply}
+    assert set(by_kind) == {"Service", "Deployment"}
+    assert by_kind["Service"]["selector"] == {names.SERVICE: "chat", names.SERVING: SERVES}
+    assert by_kind["Deployment"]["paused"] is True
+    assert by_kind["Deployment"]["selector"] == {"matchLabels": {names.SERVICE: "chat"}}
+    assert planned(CLEAR).is_empty
+
+
+def test_what_is_quarantined_is_no_replica_any_more() -> None:
+    there = carried_out(RELEASE, seen())
+    assert [p.name for p in there.pods] == ["chat-a"]
+    assert [p.name for p in there.quarantined] == ["chat-b"]
+    assert Ref("Deployment", "chat") in there.live
