@@ -100,7 +100,8 @@ async def _watch(settings: Settings, watch: handlers.Watch) -> None:
     while True:
         began = time.monotonic()
         try:
-            return await _kopf(settings, watch)
+            await _kopf(settings, watch)
+            return
         except Exception as e:
             pauses = iter(WATCH_PAUSES) if time.monotonic() - began > WATCH_LASTED else pauses
             pause = next(pauses, None)

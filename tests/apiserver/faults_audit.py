@@ -20,6 +20,8 @@ POLICY = {
     ],
 }  # fmt: skip
 
+_CREDENTIAL = "authentication.kubernetes.io/credential-id"
+
 
 @dataclass(frozen=True, slots=True)
 class Write:
@@ -46,7 +48,7 @@ class Write:
         query = event["requestURI"].partition("?")[2]
         return cls(
             at=datetime.fromisoformat(event["requestReceivedTimestamp"]).timestamp(),
-            credential=credentials.get("authentication.kubernetes.io/credential-id", [""])[0],
+            credential=next((c for c in credentials.get(_CREDENTIAL, ()) if c.startswith("JTI=")), ""),
             verb=event["verb"],
             resource=ref.get("resource", "") + (f"/{sub}" if sub else ""),
             namespace=ref.get("namespace", ""),
@@ -70,7 +72,7 @@ class Audit:
         return (f"--audit-policy-file={policy}", f"--audit-log-path={self.folder / 'audit.log'}")
 
     def writes(self, namespace: str, since: float = 0.0) -> list[Write]:
-        """In the order in which they came, but those of service accounts' tokens."""
+        """Those of service accounts' tokens, in the order in which they came."""
         lines = (self.folder / "audit.log").read_text().splitlines()
         found = [Write.parse(json.loads(line)) for line in lines if f'"{namespace}"' in line]
         ours = [w for w in found if w.namespace == namespace and w.at >= since and w.credential]

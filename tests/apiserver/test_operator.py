@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -40,33 +39,10 @@ def test_a_manifest_that_comes_later_wakes_its_services(kube: Any, start: Any) -
     until(lambda: kube.exists("deployment", "chat"), "the Deployment", 5)
 
 
-def test_a_hundred_services_are_there_before_it_starts(kube: Any, start: Any) -> None:
-    """More than any queue inside Kopf holds; afterwards nothing is written again."""
-    many = [service() | {"metadata": {"name": f"chat-{i}"}} for i in range(100)]
-    kube.apply(pin(), *many)
-    start()
-    until(
-        lambda: len(kube.get("deployments", "-l", "pinrail.dev/service")["items"]) == 100, "a hundred Deployments", 60
-    )
-    until(lambda: all("status" in i for i in kube.get("infs")["items"]), "a hundred statuses")
-
-
 def test_events_of_a_blocked_service_need_no_further_right(kube: Any, start: Any) -> None:
     kube.apply(service())
     until(start().leads, "leading")
     until(lambda: len(kube.get("events")["items"]) == 1, "the event")
-
-
-def test_the_second_operator_takes_over_from_one_that_was_killed(kube: Any, start: Any) -> None:
-    first = start(PINRAIL_IDENTITY="first")
-    until(first.leads, "leading")
-    second = start(PINRAIL_IDENTITY="second")
-    until(lambda: second.health("readyz")[0] == 200, "the second's answer")
-    assert second.health("readyz")[1] == {"leader": False}
-    first.stop(signal.SIGKILL)
-    kube.apply(pin(), service())
-    until(second.leads, "the take-over", 30)
-    until(lambda: kube.exists("deployment", "chat"), "the Deployment", 10)
 
 
 def test_the_operator_may_not_touch_what_users_asked_for(kube: Any, rights: Path) -> None:
