@@ -5,13 +5,11 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from kubernetes import config
 
 ROOT = Path(__file__).parents[2]
@@ -20,52 +18,14 @@ sys.path[:0] = [str(ROOT / "e2e" / "cluster"), str(ROOT / "tests" / "operator"),
 from control_plane import ALONE, ControlPlane  # noqa: E402
 from faults_audit import Audit  # noqa: E402
 from faults_proxy import Proxy, proxied  # noqa: E402
+from kubectl import Kube  # noqa: E402
 from operator_process import CHART, Process  # noqa: E402
-from parts import HELM, KUBERNETES  # noqa: E402
+from parts import HELM  # noqa: E402
 
 from pinrail_operator.api import Api  # noqa: E402
 from pinrail_operator.cluster import Cluster  # noqa: E402
 
 _numbers = itertools.count(1)
-
-
-@dataclass(frozen=True)
-class Kube:
-    """kubectl, as a user has it."""
-
-    kubeconfig: Path
-    namespace: str = "default"
-
-    def run(self, *words: str, stdin: str = "", kubeconfig: Path | None = None) -> subprocess.CompletedProcess[str]:
-        kubectl = KUBERNETES.program("kubectl")
-        command = [str(kubectl), "--kubeconfig", str(kubeconfig or self.kubeconfig), "-n", self.namespace, *words]
-        return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60)
-
-    def __call__(self, *words: str, stdin: str = "") -> str:
-        """Standard output; a failure fails the test."""
-        done = self.run(*words, stdin=stdin)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def get(self, *words: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self("get", *words, "-o", "json"))
-        return found
-
-    def exists(self, *words: str) -> bool:
-        return self.run("get", *words).returncode == 0
-
-    def apply(self, *documents: Mapping[str, Any]) -> str:
-        return self("apply", "-f", "-", stdin=yaml.safe_dump_all([dict(d) for d in documents]))
-
-    def refusal(self, document: Mapping[str, Any]) -> str:
-        """What the API server says to a document that it must not take."""
-        done = self.run("apply", "-f", "-", stdin=yaml.safe_dump(dict(document)))
-        assert done.returncode != 0, f"was taken: {done.stdout}"
-        return done.stderr
-
-    def patch_status(self, kind: str, name: str, status: Mapping[str, Any]) -> None:
-        patch = json.dumps({"status": status})
-        self("patch", kind, name, "--subresource=status", "--type=merge", "-p", patch)
 
 
 @pytest.fixture(scope="session")
