@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -23,6 +24,13 @@ def until(is_true: Callable[[], bool], what: str, seconds: float = 20.0) -> None
     while not is_true():
         assert time.monotonic() < deadline, f"{what} did not happen within {seconds:.0f} s"
         time.sleep(0.1)
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nothing listened on a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 class Process:
@@ -52,6 +60,11 @@ class Process:
                 return answer.status, json.load(answer)
         except (urllib.error.URLError, OSError):
             return 0, {}
+
+    def resident(self) -> float:
+        """MiB of memory that it holds."""
+        lines = Path(f"/proc/{self.child.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
 
     def leads(self) -> bool:
         return self.health("readyz") == (200, {"leader": True})

@@ -3,7 +3,6 @@
 Nothing may be stuck, whether the operator runs, is gone, or is in a roll-out; and nobody else's object is touched.
 """
 
-import socket
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ import pytest
 from apiserver_documents import pin, service
 from control_plane import ALONE, ControlPlane
 from kubectl import Kube
-from operator_process import Process, until
+from operator_process import Process, free_port, until
 from parts import KUBERNETES
 from processes import Process as Program
 
@@ -63,9 +62,7 @@ def controlled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def world(controlled: Path) -> Iterator[Cluster]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        made = Cluster(controlled, controlled.parent, probe.getsockname()[1])
+    made = Cluster(controlled, controlled.parent, free_port())
     yield made
     if made.operator is not None and made.operator.child.poll() is None:
         made.operator.stop()

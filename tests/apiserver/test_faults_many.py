@@ -81,12 +81,6 @@ def told(operator: Process, series: str) -> float:
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(series))
 
 
-def resident(operator: Process) -> float:
-    """MiB of memory that the process holds."""
-    lines = Path(f"/proc/{operator.child.pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
-
-
 @contextmanager
 def poisoned(api: Api) -> Iterator[None]:
     """A service that can never be brought about, edited ten times a second."""
@@ -136,7 +130,7 @@ def test_many_services_settle_and_then_nothing_is_written_and_a_poison_delays_no
     with poisoned(api):
         beside = statistics.median(api.seconds_of_an_edit(f"chat-{i}", 3) for i in range(EDITS))
         until(lambda: "Refused" in json.dumps(kube.get("infs", "poison").get("status", {})), "the poison's status")
-    memory = resident(operator)
+    memory = operator.resident()
     with capsys.disabled():
         print(f"\n  T6 {SERVICES} services: settled {converged:.1f} s after start, {memory:.0f} MiB, "
               f"{len(written)} writes in {STEADY:g} s and {looks:.0f} looks; an edit takes {alone * 1000:.0f} ms, "
