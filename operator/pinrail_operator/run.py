@@ -96,11 +96,12 @@ async def _watch(settings: Settings, watch: handlers.Watch) -> None:
     Kopf gives up when a watch is told of any error but 410, as an API server does that starts or is overloaded. It is
     begun anew then, and lists all objects again; the queue and the Lease go on meanwhile.
     """
-    pauses = iter(WATCH_PAUSES)
-    while True:
+    pauses, stopped = iter(WATCH_PAUSES), asyncio.Event()
+    _listen(stopped)
+    while not stopped.is_set():
         began = time.monotonic()
         try:
-            await _kopf(settings, watch)
+            await _kopf(settings, watch, stopped)
             return
         except Exception as e:
             pauses = iter(WATCH_PAUSES) if time.monotonic() - began > WATCH_LASTED else pauses
@@ -108,29 +109,29 @@ async def _watch(settings: Settings, watch: handlers.Watch) -> None:
             if pause is None:
                 raise
             log.warning("the watches ended: %s: %s; again in %.0f s", type(e).__name__, e, pause)
-        if await _signalled(pause):
-            return
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stopped.wait(), pause)
 
 
-async def _signalled(seconds: float) -> bool:
-    """Whether a signal to end comes within so many seconds; while Kopf runs, it listens itself."""
-    told = asyncio.Event()
+def _listen(stopped: asyncio.Event) -> None:
     for sign in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(sign, told.set)
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(told.wait(), seconds)
-    return told.is_set()
+        asyncio.get_running_loop().add_signal_handler(sign, stopped.set)
 
 
-async def _kopf(settings: Settings, watch: handlers.Watch) -> None:
-    await kopf.operator(
+async def _kopf(settings: Settings, watch: handlers.Watch, stopped: asyncio.Event) -> None:
+    """As `kopf.operator`, which would keep the signals to itself and hear none while it fails, for seconds."""
+    others = asyncio.all_tasks()
+    tasks = await kopf.spawn_tasks(
         registry=handlers.registry,
         settings=_kopf_settings(),
         memo=watch,
         standalone=True,  # leadership is the Lease's, and peers are not looked for
         clusterwide=not settings.watched,
         namespaces=settings.watched,
+        stop_flag=stopped,
     )
+    _listen(stopped)
+    await kopf.run_tasks(tasks, ignored=others)
 
 
 class _BackOff:

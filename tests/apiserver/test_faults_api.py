@@ -126,6 +126,6 @@ def test_watches_that_end_with_an_error_are_opened_again(world: World, capsys: p
         assert world.proxy.say(code) >= 1
         until(lambda: world.proxy.streams >= WATCHED, "new watches", 15)
         world.edit(replicas)
-        figures.append(f"{code}: {world.seconds_until(replicas, f'the edit after {code}', 4.0):.1f} s")
+        figures.append(f"{code}: {world.seconds_until(replicas, f'the edit after {code}', 15.0):.1f} s")
     assert world.operator.child.poll() is None, world.operator.log.read_text()[-2000:]
     report(capsys, f"T2 edits after watches ended with {', '.join(figures)}")
