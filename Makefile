@@ -50,6 +50,10 @@ test-isa: .venv/.ready $(NATIVE) model ## the engine's tests with each instructi
 test-api: .venv/.ready apiserver ## the API-server layer: etcd and kube-apiserver alone
 	$(BIN)/python -m pytest -m apiserver tests
 
+.PHONY: test-faults
+test-faults: .venv/.ready apiserver ## the faults among them in full: long outages, 20 kills, 1,000 services (25 min)
+	PINRAIL_FAULTS=full $(BIN)/python -m pytest -m apiserver tests/apiserver -k faults
+
 .PHONY: e2e
 e2e: .venv/.ready model cluster images ## the real cluster, real images, the real model
 	code=0; $(CLUSTER) exec -- $(CURDIR)/$(BIN)/python -m pytest e2e || code=$$?; $(CLUSTER) down; exit $$code
@@ -93,7 +97,7 @@ model: .venv/.ready ## the demonstration model, pinned (about 20 s the first tim
 	@$(BIN)/python demo/model.py
 
 .PHONY: apiserver
-apiserver: ## etcd, kube-apiserver and helm (built once: about 8 min)
+apiserver: ## etcd, kube-apiserver, its controllers and helm (built once: about 9 min)
 	@$(PYTHON) e2e/cluster/parts.py apiserver
 
 .PHONY: cluster
@@ -133,6 +137,10 @@ lock: $(UV) ## lock what pyproject.toml asks for; UPGRADE=--upgrade takes the ne
 	$(COMPILE) pyproject.toml --extra gpu -c requirements/dev.txt -o requirements/engine-gpu.txt
 	$(COMPILE) pyproject.toml --extra operator -c requirements/dev.txt -o requirements/operator.txt
 	printf '%s\n' scikit-build-core cmake ninja | $(COMPILE) $(UPGRADE) - -c requirements/dev.txt -o requirements/build.txt
+
+.PHONY: bench-operator
+bench-operator: .venv/.ready apiserver ## the operator's imports and its memory while it does nothing
+	@$(BIN)/python tests/apiserver/bench_operator.py
 
 .PHONY: bench
 bench: .venv/.ready $(NATIVE) model ## the engine's speed on this machine

@@ -1,6 +1,6 @@
 """Makes sure that what the cluster runs on exists: Debian packages, and Kubernetes and Helm built from Go modules.
 
-    parts.py apiserver    etcd, kube-apiserver, kubectl and helm: what the API-server tests need
+    parts.py apiserver    etcd, kube-apiserver, controllers, kubectl and helm: what the API-server tests need
     parts.py all          everything
 
 What is there already is left alone, so a second call takes no time. Programs are kept by the content of what they
@@ -103,9 +103,10 @@ PAUSE = GoModule("pause", {})
 
 
 def ensure_api_server() -> None:
-    """etcd, kube-apiserver, kubectl and helm."""
+    """etcd, kube-apiserver, kubectl, helm, and the controllers, of which tests run the garbage collector."""
     install(API_SERVER_PACKAGES)
-    build(KUBERNETES, [f"k8s.io/kubernetes/cmd/{name}" for name in ("kube-apiserver", "kubectl")], minutes=6)
+    programs = ("kube-apiserver", "kubectl", "kube-controller-manager")
+    build(KUBERNETES, [f"k8s.io/kubernetes/cmd/{name}" for name in programs], minutes=7)
     build(HELM, ["helm.sh/helm/v3/cmd/helm"], minutes=2)
 
 
@@ -113,8 +114,8 @@ def ensure_all() -> None:
     """All that cluster.py and images.py run."""
     install(API_SERVER_PACKAGES | NODE_PACKAGES)
     ensure_api_server()
-    rest = ("kube-controller-manager", "kube-proxy", "kube-scheduler", "kubelet")
-    build(KUBERNETES, [f"k8s.io/kubernetes/cmd/{name}" for name in rest], minutes=4)
+    rest = ("kube-proxy", "kube-scheduler", "kubelet")
+    build(KUBERNETES, [f"k8s.io/kubernetes/cmd/{name}" for name in rest], minutes=3)
     build(PAUSE, ["pinrail.dev/e2e/cluster/pause"], minutes=1)
 
 

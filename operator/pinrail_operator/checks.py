@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from pinrail_contract.launch import Verification
 
-from . import vllm
+from . import names, vllm
 from .errors import SpecError
 from .observed import Observed, Ref
 from .types import EngineType, InferenceService, is_pinned
@@ -150,11 +150,18 @@ def _verifier_is_known(case: _Case) -> Blocker | None:
 
 
 def _names_are_free(case: _Case) -> Blocker | None:
-    taken = [str_of(ref) for ref in sorted(case.observed.live) if not is_ours(case.service, case.observed, ref)]
+    others = [ref for ref in sorted(case.observed.live) if not is_ours(case.service, case.observed, ref)]
+    taken = [str_of(ref) for ref in others if _is_named_by_us(case, ref)]
     if not taken:
         return None
     step = "delete or rename what is there, or give the service another name"
     return Blocker(Blocked.NAME_TAKEN, f"{', '.join(taken)} exists and belongs to something else; {step}")
+
+
+def _is_named_by_us(case: _Case, ref: Ref) -> bool:
+    """ConfigMaps are found by our label, which others may have copied; the rest is found by name."""
+    manifest = case.observed.manifest
+    return ref.kind != "ConfigMap" or (manifest is not None and ref.name == names.config_map(case.service, manifest))
 
 
 def is_ours(service: InferenceService, observed: Observed, ref: Ref) -> bool:

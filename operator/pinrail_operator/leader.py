@@ -85,11 +85,23 @@ class Leadership:
 
 
 class _Timed:
-    """The Lease calls with a time-out: without one, a hung API server would hang the election."""
+    """The Lease calls with a time-out: without one, a hung API server would hang the election.
+
+    What the API server refuses is told: the election takes it for a Lease that another holds, and waits for ever.
+    """
 
     def __init__(self, api: client.CoordinationV1Api) -> None:
         self._api = api
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         call = getattr(self._api, name)
-        return lambda *args, **kwargs: call(*args, **kwargs, _request_timeout=BELIEF / 2)
+
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return call(*args, **kwargs, _request_timeout=BELIEF / 2)
+            except client.ApiException as e:
+                if e.status not in (404, 409):  # to be made, or just taken by another
+                    log.warning("the Lease could not be read or written: %s %s", e.status, e.reason)
+                raise
+
+        return timed

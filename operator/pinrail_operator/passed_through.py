@@ -11,6 +11,7 @@ from typing import Any, Self
 from .errors import SpecError
 from .fields import Fields
 
+_PROFILES = re.compile(r".*(apparmor|seccomp)\.security\..*")  # annotations that choose how a container is confined
 _OURS = re.compile(r"pinrail\.dev/.*|app\.kubernetes\.io/(name|managed-by)")  # keys that the operator writes itself
 
 
@@ -41,7 +42,7 @@ class PodSettings:
             runtime_class_name=f.reference("runtimeClassName", default=""),
             image_pull_secrets=tuple(s.reference("name") for s in f.children("imagePullSecrets", {"name"}, 16)),
             labels=_not_ours(f, "podLabels"),
-            annotations=_not_ours(f, "podAnnotations"),
+            annotations=_harmless(f, "podAnnotations"),
         )
 
 
@@ -52,4 +53,14 @@ def _not_ours(f: Fields, name: str) -> Mapping[str, Any]:
     if taken:
         wanted = "want none of pinrail.dev/*, app.kubernetes.io/name and app.kubernetes.io/managed-by"
         raise SpecError(f.path(name), f"got {taken[0]}, {wanted}: the operator writes them")
+    return given
+
+
+def _harmless(f: Fields, name: str) -> Mapping[str, Any]:
+    """Annotations that neither are ours nor make a pod less confined than its security context says."""
+    given = _not_ours(f, name)
+    weaker = [key for key in given if _PROFILES.fullmatch(key)]
+    if weaker:
+        wanted = "want none of *apparmor.security.* and *seccomp.security.*"
+        raise SpecError(f.path(name), f"got {weaker[0]}, {wanted}: pods keep the runtime's default profiles")
     return given

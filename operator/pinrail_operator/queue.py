@@ -16,6 +16,7 @@ log = logging.getLogger("pinrail.operator")
 Key = TypeVar("Key", bound=Hashable)
 FIRST_DELAY = 0.5  # seconds before the first retry; each one after waits twice as long
 LONGEST_DELAY = 60.0  # seconds
+LONGEST_OUTAGE_DELAY = 20.0  # seconds; an outage is no key's fault, and ends for all of them at once
 FOLLOWER_DELAY = 2.0  # seconds; keys stay, so that a follower that takes over has work at once
 
 
@@ -64,20 +65,22 @@ class KeyQueue(Generic[Key]):
         except Ending:
             again = None
         except (Conflict, Refused, Unavailable) as e:
-            again = self._back_off(key, e.retry_after if isinstance(e, Unavailable) else 0.0)
+            again = self._back_off(key, e)
             log.warning("%s: %s; again in %.1f s", key, e, again)
-        except Exception:
-            again = self._back_off(key, 0.0)
+        except Exception as e:
+            again = self._back_off(key, e)
             log.exception("%s: a bug; again in %.1f s", key, again)
         self._running.discard(key)
         self._changed.set()
         if again is not None:
             self.add(key, again)
 
-    def _back_off(self, key: Key, least: float) -> float:
+    def _back_off(self, key: Key, error: Exception) -> float:
         """The seconds to wait after one more failure; events that come meanwhile wait too."""
         failures = self._failures[key] = self._failures.get(key, 0) + 1
-        delay = max(least, min(LONGEST_DELAY, FIRST_DELAY * float(2 ** min(failures - 1, 10))))
+        longest = LONGEST_OUTAGE_DELAY if isinstance(error, Unavailable) else LONGEST_DELAY
+        delay = min(longest, FIRST_DELAY * float(2 ** min(failures - 1, 10)))
+        delay = max(delay, error.retry_after) if isinstance(error, Unavailable) else delay
         self._not_before[key] = self._now() + delay
         if key in self._due:  # it changed while it ran
             self._due[key] = self._not_before[key]

@@ -1,9 +1,12 @@
 """Puts the operator together and runs it: Kopf watches, the queue reconciles, the Lease says who may write."""
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import random
+import signal
+import time
 from collections.abc import Coroutine, Iterator
 from typing import Any
 
@@ -22,6 +25,10 @@ from .telemetry import Telemetry
 from .types import ServiceKey
 
 log = logging.getLogger("pinrail.operator")
+
+WATCH_PAUSES = (1.0, 2.0, 5.0, 10.0)  # seconds before the watches are begun anew; after the last, the process fails
+WATCH_LASTED = 60.0  # seconds after which watches that end count as the first that do
+WATCH_SILENCE = 70.0  # seconds; a watch that lives says something each minute, and is believed dead after these
 
 
 def run(settings: Settings) -> int:
@@ -84,14 +91,47 @@ async def _first_ended(*parts: Coroutine[Any, Any, None]) -> None:
 
 
 async def _watch(settings: Settings, watch: handlers.Watch) -> None:
-    await kopf.operator(
+    """Returns on a signal, and fails where Kopf does again and again.
+
+    Kopf gives up when a watch is told of any error but 410, as an API server does that starts or is overloaded. It is
+    begun anew then, and lists all objects again; the queue and the Lease go on meanwhile.
+    """
+    pauses, stopped = iter(WATCH_PAUSES), asyncio.Event()
+    _listen(stopped)
+    while not stopped.is_set():
+        began = time.monotonic()
+        try:
+            await _kopf(settings, watch, stopped)
+            return
+        except Exception as e:
+            pauses = iter(WATCH_PAUSES) if time.monotonic() - began > WATCH_LASTED else pauses
+            pause = next(pauses, None)
+            if pause is None:
+                raise
+            log.warning("the watches ended: %s: %s; again in %.0f s", type(e).__name__, e, pause)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stopped.wait(), pause)
+
+
+def _listen(stopped: asyncio.Event) -> None:
+    for sign in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(sign, stopped.set)
+
+
+async def _kopf(settings: Settings, watch: handlers.Watch, stopped: asyncio.Event) -> None:
+    """As `kopf.operator`, which would keep the signals to itself and hear none while it fails, for seconds."""
+    others = asyncio.all_tasks()
+    tasks = await kopf.spawn_tasks(
         registry=handlers.registry,
         settings=_kopf_settings(),
         memo=watch,
         standalone=True,  # leadership is the Lease's, and peers are not looked for
         clusterwide=not settings.watched,
         namespaces=settings.watched,
+        stop_flag=stopped,
     )
+    _listen(stopped)
+    await kopf.run_tasks(tasks, ignored=others)
 
 
 class _BackOff:
@@ -113,6 +153,8 @@ def _kopf_settings() -> kopf.OperatorSettings:
     settings.watching.connect_timeout = 10.0
     settings.watching.server_timeout = 300
     settings.watching.client_timeout = 330
+    settings.watching.inactivity_timeout = WATCH_SILENCE
+    settings.process.ultimate_exiting_timeout = None  # or Kopf kills this process, though it was begun anew
     settings.queueing.worker_limit = None  # with a limit, Kopf waits for ever to index more objects than that
     for child in handlers.CHILDREN:
         settings.watching.label_selectors[child] = names.SERVICE

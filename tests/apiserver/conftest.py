@@ -2,23 +2,26 @@
 
 import itertools
 import json
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from kubernetes import config
 
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "e2e" / "cluster"), str(ROOT / "tests" / "operator"), str(Path(__file__).parent)]
 
-from control_plane import ControlPlane  # noqa: E402
-from parts import HELM, KUBERNETES  # noqa: E402
+from control_plane import ALONE, ControlPlane  # noqa: E402
+from faults_audit import Audit  # noqa: E402
+from faults_proxy import Proxy, proxied  # noqa: E402
+from kubectl import Kube  # noqa: E402
+from operator_process import CHART, Process  # noqa: E402
+from parts import HELM  # noqa: E402
 
 from pinrail_operator.api import Api  # noqa: E402
 from pinrail_operator.cluster import Cluster  # noqa: E402
@@ -26,48 +29,16 @@ from pinrail_operator.cluster import Cluster  # noqa: E402
 _numbers = itertools.count(1)
 
 
-@dataclass(frozen=True)
-class Kube:
-    """kubectl, as a user has it."""
-
-    kubeconfig: Path
-    namespace: str = "default"
-
-    def run(self, *words: str, stdin: str = "", kubeconfig: Path | None = None) -> subprocess.CompletedProcess[str]:
-        kubectl = KUBERNETES.program("kubectl")
-        command = [str(kubectl), "--kubeconfig", str(kubeconfig or self.kubeconfig), "-n", self.namespace, *words]
-        return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60)
-
-    def __call__(self, *words: str, stdin: str = "") -> str:
-        """Standard output; a failure fails the test."""
-        done = self.run(*words, stdin=stdin)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def get(self, *words: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self("get", *words, "-o", "json"))
-        return found
-
-    def exists(self, *words: str) -> bool:
-        return self.run("get", *words).returncode == 0
-
-    def apply(self, *documents: Mapping[str, Any]) -> str:
-        return self("apply", "-f", "-", stdin=yaml.safe_dump_all([dict(d) for d in documents]))
-
-    def refusal(self, document: Mapping[str, Any]) -> str:
-        """What the API server says to a document that it must not take."""
-        done = self.run("apply", "-f", "-", stdin=yaml.safe_dump(dict(document)))
-        assert done.returncode != 0, f"was taken: {done.stdout}"
-        return done.stderr
-
-    def patch_status(self, kind: str, name: str, status: Mapping[str, Any]) -> None:
-        patch = json.dumps({"status": status})
-        self("patch", kind, name, "--subresource=status", "--type=merge", "-p", patch)
+@pytest.fixture(scope="session")
+def audit(tmp_path_factory: pytest.TempPathFactory) -> Audit:
+    """What the API server says was written."""
+    return Audit(tmp_path_factory.mktemp("audit"))
 
 
 @pytest.fixture(scope="session")
-def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    with ControlPlane.start(tmp_path_factory.mktemp("apiserver")) as started:
+def control_plane(tmp_path_factory: pytest.TempPathFactory, audit: Audit) -> Iterator[ControlPlane]:
+    flags = (*ALONE, *audit.flags())
+    with ControlPlane.start(tmp_path_factory.mktemp("apiserver"), flags=flags) as started:
         kube = Kube(started.kubeconfig)
         kube("apply", "--server-side", "-f", str(ROOT / "crds"))
         wait_for_crds(kube)
@@ -105,3 +76,45 @@ def cluster(api: Api) -> Cluster:
 @pytest.fixture(scope="session")
 def helm() -> str:
     return str(HELM.program("helm"))
+
+
+@pytest.fixture
+def rights(kube: Any, helm: str, tmp_path: Path) -> Iterator[Path]:
+    """A kubeconfig that holds a token of the chart's service account, and nothing else."""
+    values = ["--set", f"watchNamespaces={{{kube.namespace}}}", "--set", "replicas=0"]
+    rendered = subprocess.run(
+        [helm, "template", "p", str(CHART), "-n", kube.namespace, *values], check=True, capture_output=True, text=True
+    )
+    kube("apply", "-f", "-", stdin=rendered.stdout)
+    token = kube("create", "token", "p-operator").strip()
+    document = json.loads(kube.kubeconfig.read_text())
+    document["users"][0]["user"] = {"token": token}
+    file = tmp_path / "kubeconfig"
+    file.write_text(json.dumps(document))
+    yield file
+    kube("delete", "--ignore-not-found", "-f", "-", stdin=rendered.stdout)  # other tests look for operators everywhere
+
+
+@pytest.fixture
+def start(kube: Any, rights: Path, tmp_path: Path, free_port: Callable[[], int]) -> Iterator[Callable[..., Process]]:
+    """Starts operators; what still runs at the end is ended, and its log must hold no traceback."""
+    started: list[Process] = []
+
+    def one(kubeconfig: Path = rights, **env: str) -> Process:
+        log = tmp_path / f"operator-{len(started)}.log"
+        started.append(Process(kubeconfig, kube.namespace, log, free_port(), **env))
+        return started[-1]
+
+    yield one
+    for process in started:
+        if process.child.poll() is None:
+            process.child.send_signal(signal.SIGCONT)
+            process.stop()
+        assert process.may_trace or "Traceback" not in process.log.read_text(), process.log.read_text()[-3000:]
+
+
+@pytest.fixture
+def proxy(rights: Path, tmp_path: Path) -> Iterator[tuple[Proxy, Path]]:
+    """A proxy that may misbehave, and the kubeconfig of the chart's rights that leads through it."""
+    with proxied(rights, tmp_path / "proxied") as both:
+        yield both

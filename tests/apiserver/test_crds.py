@@ -110,6 +110,8 @@ REFUSED = [
                  id="above 100%"),
     pytest.param(service(rollout={"maxSurge": -1}), "got -1, want a whole number of 0 to 1000", id="negative surge"),
     pytest.param(service(podLabels={"pinrail.dev/service": "x"}), "want none of pinrail.dev/*", id="our label"),
+    pytest.param(service(podAnnotations={"container.apparmor.security.beta.kubernetes.io/engine": "unconfined"}),
+                 "want none of *apparmor.security.* and *seccomp.security.*", id="no profile"),
     pytest.param(service(affinity={"foo": 1}), 'unknown field "spec.affinity.foo"', id="no such affinity"),
     pytest.param(service(security={"apiKeySecretRef": {}}), "spec.security.apiKeySecretRef.name: Required value",
                  id="keys of no Secret"),

@@ -2,13 +2,7 @@
 
 import json
 import os
-import signal
 import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +10,7 @@ import pytest
 import yaml
 from apiserver_documents import pin, service
 from kubernetes import config
-from operator_builders import IMAGE
+from operator_process import CHART, PINRAIL, until
 
 from pinrail_operator import names
 from pinrail_operator.api import Api
@@ -28,85 +22,6 @@ from pinrail_operator.quarantine import Wrong
 from pinrail_operator.types import InferenceService
 
 pytestmark = pytest.mark.apiserver
-
-CHART = Path(__file__).parents[2] / "charts" / "pinrail"
-PINRAIL = [sys.executable, "-m", "pinrail_contract"]
-
-
-def until(is_true: Callable[[], bool], what: str, seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_true():
-        assert time.monotonic() < deadline, f"{what} did not happen within {seconds:.0f} s"
-        time.sleep(0.1)
-
-
-class Process:
-    """`pinrail operator`, with its log in a file."""
-
-    def __init__(self, kubeconfig: Path, namespace: str, log: Path, port: int, **env: str) -> None:
-        settings = {
-            "KUBECONFIG": str(kubeconfig),
-            "PINRAIL_NAMESPACES": namespace,
-            "PINRAIL_LEASE_NAMESPACE": namespace,
-            "PINRAIL_LEASE_NAME": "p-operator",
-            "PINRAIL_ENGINE_IMAGE": IMAGE,
-            "PINRAIL_HEALTH_PORT": str(port),
-            "PINRAIL_TICK_SECONDS": "0.5",
-            **env,
-        }
-        self.log, self.port = log, port
-        with log.open("w") as output:
-            self.child = subprocess.Popen(
-                [*PINRAIL, "operator"], env={**os.environ, **settings}, stdout=output, stderr=subprocess.STDOUT
-            )
-
-    def health(self, path: str) -> tuple[int, Any]:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/{path}", timeout=5) as answer:
-                return answer.status, json.load(answer)
-        except (urllib.error.URLError, OSError):
-            return 0, {}
-
-    def leads(self) -> bool:
-        return self.health("readyz") == (200, {"leader": True})
-
-    def stop(self, sign: int = signal.SIGTERM) -> int:
-        self.child.send_signal(sign)
-        return self.child.wait(timeout=20)
-
-
-@pytest.fixture
-def rights(kube: Any, helm: str, tmp_path: Path) -> Iterator[Path]:
-    """A kubeconfig that holds a token of the chart's service account, and nothing else."""
-    values = ["--set", f"watchNamespaces={{{kube.namespace}}}", "--set", "replicas=0"]
-    rendered = subprocess.run(
-        [helm, "template", "p", str(CHART), "-n", kube.namespace, *values], check=True, capture_output=True, text=True
-    )
-    kube("apply", "-f", "-", stdin=rendered.stdout)
-    token = kube("create", "token", "p-operator").strip()
-    document = json.loads(kube.kubeconfig.read_text())
-    document["users"][0]["user"] = {"token": token}
-    file = tmp_path / "kubeconfig"
-    file.write_text(json.dumps(document))
-    yield file
-    kube("delete", "--ignore-not-found", "-f", "-", stdin=rendered.stdout)  # other tests look for operators everywhere
-
-
-@pytest.fixture
-def start(kube: Any, rights: Path, tmp_path: Path, free_port: Callable[[], int]) -> Iterator[Callable[..., Process]]:
-    """Starts operators; what still runs at the end is ended, and its log must hold no traceback."""
-    started: list[Process] = []
-
-    def one(**env: str) -> Process:
-        log = tmp_path / f"operator-{len(started)}.log"
-        started.append(Process(rights, kube.namespace, log, free_port(), **env))
-        return started[-1]
-
-    yield one
-    for process in started:
-        if process.child.poll() is None:
-            process.stop()
-        assert "Traceback" not in process.log.read_text(), process.log.read_text()[-3000:]
 
 
 def test_a_created_service_is_reconciled_within_seconds(kube: Any, start: Any) -> None:
@@ -134,33 +49,10 @@ def test_a_manifest_that_comes_later_wakes_its_services(kube: Any, start: Any) -
     until(lambda: kube.exists("deployment", "chat"), "the Deployment", 5)
 
 
-def test_a_hundred_services_are_there_before_it_starts(kube: Any, start: Any) -> None:
-    """More than any queue inside Kopf holds; afterwards nothing is written again."""
-    many = [service() | {"metadata": {"name": f"chat-{i}"}} for i in range(100)]
-    kube.apply(pin(), *many)
-    start()
-    until(
-        lambda: len(kube.get("deployments", "-l", "pinrail.dev/service")["items"]) == 100, "a hundred Deployments", 60
-    )
-    until(lambda: all("status" in i for i in kube.get("infs")["items"]), "a hundred statuses")
-
-
 def test_events_of_a_blocked_service_need_no_further_right(kube: Any, start: Any) -> None:
     kube.apply(service())
     until(start().leads, "leading")
     until(lambda: len(kube.get("events")["items"]) == 1, "the event")
-
-
-def test_the_second_operator_takes_over_from_one_that_was_killed(kube: Any, start: Any) -> None:
-    first = start(PINRAIL_IDENTITY="first")
-    until(first.leads, "leading")
-    second = start(PINRAIL_IDENTITY="second")
-    until(lambda: second.health("readyz")[0] == 200, "the second's answer")
-    assert second.health("readyz")[1] == {"leader": False}
-    first.stop(signal.SIGKILL)
-    kube.apply(pin(), service())
-    until(second.leads, "the take-over", 30)
-    until(lambda: kube.exists("deployment", "chat"), "the Deployment", 10)
 
 
 async def test_the_charts_rights_are_enough_to_take_a_pod_out_of_service(kube: Any, rights: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from apiserver_documents import pin, service
+from object_graph import normalised
 from operator_builders import DIGEST, IMAGE, load
 
 from pinrail_operator import names
@@ -165,17 +166,7 @@ def graph(kube: Any) -> list[Any]:
     """All that is ours, without what differs between two runs of the same thing."""
     found = kube.get("deployments,services,configmaps,pdb,infs", "-l", names.SERVICE)["items"]
     found += kube.get("infs")["items"]
-    text = json.dumps([strip(o) for o in found], sort_keys=True).replace(kube.namespace, "NAMESPACE")
-    return list(json.loads(text))
-
-
-def strip(o: dict[str, Any]) -> dict[str, Any]:
-    changing = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "ownerReferences")
-    annotations = {k: v for k, v in o["metadata"].get("annotations", {}).items() if k != names.APPLIED}  # holds the uid
-    metadata = {k: v for k, v in o["metadata"].items() if k not in changing} | {"annotations": annotations}
-    spec = {k: v for k, v in o["spec"].items() if not k.startswith(("clusterIP", "ipFamil"))} if "spec" in o else {}
-    conditions = [(c["type"], c["status"], c["reason"]) for c in o.get("status", {}).get("conditions", [])]
-    return {"kind": o["kind"], "metadata": metadata, "spec": spec, "conditions": conditions}
+    return normalised(found, kube.namespace)
 
 
 @pytest.mark.parametrize("policy", ["Replace", "Abort"])

@@ -3,6 +3,7 @@
 import pytest
 from operator_builders import DIGEST, IMAGE, live_objects, manifest, observed, service
 
+from pinrail_operator import names
 from pinrail_operator.checks import Blocked, first_blocker
 from pinrail_operator.observed import Observed, Ref
 
@@ -44,6 +45,16 @@ def test_first_blocker(seen: Observed, image: str, reason: Blocked, words: list[
 def test_nothing_blocks_a_service_that_is_whole() -> None:
     assert first_blocker(service(), observed(), IMAGE) is None
     assert first_blocker(service(), observed(live=live_objects(service())), IMAGE) is None
+
+
+def test_a_config_map_of_somebody_else_that_bears_our_label_blocks_nothing() -> None:
+    theirs = {Ref("ConfigMap", "theirs"): {"kind": "ConfigMap", "metadata": {"name": "theirs"}}}
+    assert first_blocker(service(), observed(live=theirs), IMAGE) is None
+    ours = names.config_map(service(), manifest())
+    taken = {Ref("ConfigMap", ours): {"kind": "ConfigMap", "metadata": {"name": ours}}}
+    blocker = first_blocker(service(), observed(live=taken), IMAGE)
+    assert blocker is not None
+    assert blocker.message.startswith(f"ConfigMap {ours} exists")
 
 
 def test_the_first_check_wins() -> None:

@@ -91,6 +91,12 @@ def test_the_longest_wait_is_a_minute() -> None:
     assert max(b - a for a, b in pairwise(times)) == 60.0
 
 
+def test_an_outage_is_asked_about_more_often_since_it_ends_for_every_key_at_once() -> None:
+    times = times_of([Unavailable("x", retry_after=5.0)] * 20)
+    gaps = [b - a for a, b in pairwise(times)]
+    assert (gaps[0], max(gaps)) == (5.0, 20.0)
+
+
 def test_a_key_added_twice_runs_once() -> None:
     runs: list[str] = []
 
