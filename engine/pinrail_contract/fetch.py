@@ -6,16 +6,18 @@ wrong file under a right name. What is already there and right is not fetched ag
 
 import hashlib
 import http.client
+import os
 import shutil
 import ssl
 import threading
 import time
 import urllib.error
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import partial
 from pathlib import Path
 
+from .access import Access
 from .errors import SourceError
 from .folder import Progress, mismatches, no_progress
 from .pins import FilePin, ModelManifest, role_of
@@ -30,20 +32,27 @@ Wait = Callable[[float], None]
 """Takes seconds; `time.sleep`, but for tests."""
 
 
-def fetch(manifest: ModelManifest, folder: Path, progress: Progress = no_progress, wait: Wait = time.sleep) -> None:
-    """Make `folder` hold exactly the manifest's files.
+def fetch(
+    manifest: ModelManifest,
+    folder: Path,
+    progress: Progress = no_progress,
+    wait: Wait = time.sleep,
+    environment: Mapping[str, str] = os.environ,
+) -> None:
+    """Make `folder` hold exactly the manifest's files; `environment` says what `access` names.
 
     Raises:
         SourceError: The source lacks a file, delivers other bytes, keeps failing, the disk is too small, or `folder`
             holds files that are no model's.
     """
+    opener = opener_of(manifest.source, Access.of(manifest.source, environment))
     folder.mkdir(parents=True, exist_ok=True)
     wrong = {m.path for m in mismatches(folder, manifest)}
     _remove_foreign(manifest, folder)
     wanted = [f for f in manifest.files if f.path in wrong]
     _check_disk(wanted, folder)
     progress(manifest.total_size - sum(f.size for f in wanted))
-    _fetch_files(wanted, folder, opener_of(manifest.source), Shared(progress), wait)
+    _fetch_files(wanted, folder, opener, Shared(progress), wait)
 
 
 class Shared:

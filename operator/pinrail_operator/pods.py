@@ -1,7 +1,8 @@
 """The pod that runs one replica of the engine. Pure.
 
 Restricted by Pod Security's rules, with a read-only root and no service-account token. Model files come from a claim
-that is mounted read-only, or from a web server through an init container; the engine verifies either.
+that is mounted read-only, or over the network through an init container, which alone is given what `spec.model` says
+of reaching them; the engine verifies either.
 """
 
 import math
@@ -53,6 +54,7 @@ def revision(service: InferenceService, manifest: ModelManifest, image: str) -> 
             "runtimeClassName": pod.runtime_class_name,
             "imagePullSecrets": pod.image_pull_secrets,
             **_younger(pod),
+            **service.model.access.identity(manifest.source),
         }
     )
 
@@ -81,6 +83,7 @@ def template(service: InferenceService, manifest: ModelManifest, image: str) -> 
 
 def _spec(service: InferenceService, manifest: ModelManifest, image: str) -> dict[str, Any]:
     fetches = manifest.source.is_fetched
+    trusted = service.model.access.volumes() if fetches else []
     return {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
@@ -93,9 +96,14 @@ def _spec(service: InferenceService, manifest: ModelManifest, image: str) -> dic
             "fsGroupChangePolicy": "OnRootMismatch",
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        **({"initContainers": [_fetch(service, image)]} if fetches else {}),
+        **({"initContainers": [_fetch(service, manifest, image)]} if fetches else {}),
         "containers": [_engine(service, manifest, image)],
-        "volumes": [_manifest_volume(service, manifest), _model_volume(manifest), {"name": "tmp", "emptyDir": {}}],
+        "volumes": [
+            _manifest_volume(service, manifest),
+            _model_volume(manifest),
+            {"name": "tmp", "emptyDir": {}},
+            *trusted,
+        ],
         **_passed_through(service),
     }
 
@@ -115,12 +123,20 @@ def _engine(service: InferenceService, manifest: ModelManifest, image: str) -> d
     }
 
 
-def _fetch(service: InferenceService, image: str) -> dict[str, Any]:
-    manifest = f"{MANIFEST_DIR}/{MANIFEST_FILE}"
+def _fetch(service: InferenceService, manifest: ModelManifest, image: str) -> dict[str, Any]:
+    access, container = service.model.access, _container(FETCH, service, image)
+    given = access.variables(manifest.source)
+    names_given = {v["name"] for v in given}  # they stand above those of spec.engine.env: a pod may have each but once
     return {
-        **_container(FETCH, service, image),
-        "args": ["fetch", "--manifest", manifest, "--output", MODEL_DIR],
-        "volumeMounts": [_MANIFEST_MOUNT, {"name": "model", "mountPath": MODEL_DIR}, _TMP_MOUNT],
+        **container,
+        "env": [*(v for v in container["env"] if v["name"] not in names_given), *given],
+        "args": ["fetch", "--manifest", f"{MANIFEST_DIR}/{MANIFEST_FILE}", "--output", MODEL_DIR],
+        "volumeMounts": [
+            _MANIFEST_MOUNT,
+            {"name": "model", "mountPath": MODEL_DIR},
+            _TMP_MOUNT,
+            *access.mounts(),
+        ],
     }
 
 

@@ -48,6 +48,13 @@ REFUSED = [
     pytest.param(service(model=None), "spec.model: Required value", id="no model"),
     pytest.param(service(model=model(digest="latest")), 'spec.model.digest: Invalid value: "latest"', id="digest"),
     pytest.param(service(model=model(manifestRef={})), "spec.model.manifestRef.name: Required value", id="no manifest"),
+    pytest.param(service(model=model(tokenSecretRef={"name": "hub"})), "spec.model.tokenSecretRef.key: Required value",
+                 id="no key"),
+    pytest.param(service(model=model(endpoint="http://hub")),
+                 "spec.model.endpoint: got http://hub, want an address that begins with https://, without a query",
+                 id="hub without TLS"),
+    pytest.param(service(model=model(endpoint="https://me:pw@hub")), "want an address that begins with https://",
+                 id="hub with a password"),
     pytest.param(service(engine={"image": "engine:latest"}),
                  "spec.engine.image: got engine:latest, want a reference that ends in @sha256:<64 hex digits>",
                  id="image by tag"),
@@ -160,6 +167,13 @@ def test_short_names_and_columns(kube: Any) -> None:
         {"rollout": {"maxSurge": 0, "maxUnavailable": 1}},
         {"rollout": {"maxSurge": "25%", "maxUnavailable": "0%"}},
         {"limits": {"kvCacheMemory": "auto"}},
+        {
+            "model": model(
+                tokenSecretRef={"name": "hub", "key": ".t_1"},
+                caConfigMapRef={"name": "ca", "key": "ca.crt"},
+                endpoint="https://hub.test:8443/x",
+            )
+        },
         {"engine": {"backend": "native", "quantization": "int4", "prefixCache": False}},
         {"scheduling": {"policy": "edf", "targetStepMilliseconds": 1, "stepsInFlight": 8}},
         {"suspend": True, "revisionHistoryLimit": 0},

@@ -61,6 +61,7 @@ _CHOSEN = {
     "cacheUtilization": "0.8", "scaleDownUtilization": "0.4", "kvCacheMemory": "1Gi",
     "priorityClassName": "p", "runtimeClassName": "r", "imagePullSecrets": [{"name": "s"}],
     "tracesEndpoint": "http://c:4318", "maxSurge": 1, "maxUnavailable": 0,
+    "endpoint": "https://h",
 }  # fmt: skip
 
 
