@@ -12,7 +12,7 @@ from .errors import SourceError
 from .pins import Source
 
 TOKEN = "PINRAIL_SOURCE_TOKEN"
-"""For https:// a bearer token."""
+"""For https:// a bearer token; for oci:// that, `user:password`, or a Docker config.json."""
 
 HUB_TOKEN = "HF_TOKEN"
 """For hf://, as the hub's own client reads it."""
@@ -40,18 +40,14 @@ class Access:
         hub = environment.get(HUB_ENDPOINT) or HUB
         if source.scheme == "hf" and not hub.startswith("https://"):
             raise SourceError(f"{HUB_ENDPOINT}: got {hub!r}, want an address that begins with https://")
-        token = _secret(environment, token_variable(source))
+        token = environment.get(token_variable(source), "").strip()  # without the line end that files and `echo` leave
+        is_config = source.scheme == "oci" and token.startswith("{")  # of it only base64 goes into a header
+        if not is_config and not (token.isascii() and token.isprintable()):
+            wanted = "want one line of printable ASCII"
+            raise SourceError(f"{token_variable(source)}: holds characters that no header may hold, {wanted}")
         return cls(token=token, hub=hub.rstrip("/"), ca_file=environment.get(CA_FILE, ""))
 
 
 def token_variable(source: Source) -> str:
     """The variable that holds the token for a source."""
     return HUB_TOKEN if source.scheme == "hf" else TOKEN
-
-
-def _secret(environment: Mapping[str, str], name: str) -> str:
-    """Without the line end that files and `echo` leave."""
-    value = environment.get(name, "").strip()
-    if not value.isascii() or not value.isprintable():
-        raise SourceError(f"{name}: holds characters that no header may hold, want one line of printable ASCII")
-    return value

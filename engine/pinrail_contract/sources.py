@@ -4,6 +4,7 @@
 |-----------------------------------------|--------------------------------------------------|----------------|
 | https://base/                           | base/FILE                                        | bearer token   |
 | hf://organisation/name, revision COMMIT | HF_ENDPOINT/organisation/name/resolve/COMMIT/FILE | bearer token  |
+| oci://registry/repository@DIGEST        | the layer of that name: `registry`, `oci_layout`  | who asks      |
 | file:///path                            | path/FILE                                        |                |
 
 `access` says where the token, the hub and the certificates come from; `web` where the token goes.
@@ -18,6 +19,7 @@ from typing import IO
 from .access import Access
 from .errors import SourceError
 from .pins import Source
+from .registry import Registry
 from .web import Web, trusting
 
 Open = Callable[[str, int], contextlib.AbstractContextManager[IO[bytes]]]
@@ -50,7 +52,11 @@ def _below(base: str, access: Access, web: Web) -> Open:
     return lambda name, offset: web.open(_join(base, name), headers, offset)
 
 
-_FETCHED: dict[str, Callable[[Source, Access, Web], Open]] = {"https": _plain, "hf": _hub}
+def _registry(source: Source, access: Access, web: Web) -> Open:
+    return Registry(source, access, web).open
+
+
+_FETCHED: dict[str, Callable[[Source, Access, Web], Open]] = {"https": _plain, "hf": _hub, "oci": _registry}
 
 
 def _fetched() -> str:

@@ -114,6 +114,8 @@ REFUSED = [
                  "spec.source.revision: want the 40 lower-case hex", id="hf branch"),
     pytest.param(manifest(source={"uri": "s3://org/name"}), "spec.source.uri: got s3://org/name, want pvc://claim/path",
                  id="scheme"),
+    pytest.param(manifest(source={"uri": "oci://ghcr.io/org/name:latest"}),
+                 "spec.source.uri: got oci://ghcr.io/org/name:latest, want pvc://claim/path", id="oci by tag"),
     pytest.param(manifest(source={"uri": "pvc://models/../x"}), "spec.source.uri: got pvc://models/../x", id="dots"),
     pytest.param(manifest(schemaVersion=2), "spec.schemaVersion: Unsupported value: 2", id="newer schema"),
     pytest.param(manifest(tokenizer={}), 'unknown field "spec.tokenizer"', id="field of a newer schema"),
@@ -128,6 +130,13 @@ def test_a_wrong_document_is_refused(kube: Any, document: dict[str, Any], messag
 def test_a_tag_is_taken_where_a_mismatch_only_warns(kube: Any) -> None:
     kube.apply(service(engine={"image": "engine:dev"}, verification={"mode": "Warn"}))
     kube.apply(service(engine={"image": IMAGE}, verification={"mode": "Enforce"}))
+
+
+@pytest.mark.parametrize(
+    "uri", ["oci://127.0.0.1:5000/a/b-c__d.e@sha256:" + "0" * 64, "oci://ghcr.io/a@sha256:" + "f" * 64]
+)
+def test_a_registry_is_taken_by_digest(kube: Any, uri: str) -> None:
+    kube.apply(manifest(source={"uri": uri}))
 
 
 def test_a_pin_never_changes(kube: Any) -> None:
