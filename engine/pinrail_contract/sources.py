@@ -5,6 +5,7 @@
 | https://base/                           | base/FILE                                        | bearer token   |
 | hf://organisation/name, revision COMMIT | HF_ENDPOINT/organisation/name/resolve/COMMIT/FILE | bearer token  |
 | oci://registry/repository@DIGEST        | the layer of that name: `registry`, `oci_layout`  | who asks      |
+| s3://bucket/prefix                      | the object of that name: `object_store`           | signatures    |
 | file:///path                            | path/FILE                                        |                |
 
 `access` says where the token, the hub and the certificates come from; `web` where the token goes.
@@ -18,6 +19,7 @@ from typing import IO
 
 from .access import Access
 from .errors import SourceError
+from .object_store import Bucket
 from .pins import Source
 from .registry import Registry
 from .web import Web, trusting
@@ -56,7 +58,16 @@ def _registry(source: Source, access: Access, web: Web) -> Open:
     return Registry(source, access, web).open
 
 
-_FETCHED: dict[str, Callable[[Source, Access, Web], Open]] = {"https": _plain, "hf": _hub, "oci": _registry}
+def _bucket(source: Source, access: Access, web: Web) -> Open:
+    return Bucket(source, access, web).open
+
+
+_FETCHED: dict[str, Callable[[Source, Access, Web], Open]] = {
+    "https": _plain,
+    "hf": _hub,
+    "oci": _registry,
+    "s3": _bucket,
+}
 
 
 def _fetched() -> str:

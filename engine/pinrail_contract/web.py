@@ -18,6 +18,7 @@ from .errors import SourceError
 
 TIMEOUT = 30.0  # seconds without a byte
 _CHUNK = 1 << 20  # bytes
+_FOR_ANYONE = ("range", "accept", "user-agent")  # headers that say nothing of who asks
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,5 +99,6 @@ class _HttpsOnly(urllib.request.HTTPRedirectHandler):
             return None  # so that it is an answer like others that are no file
         follows = super().redirect_request(req, fp, code, msg, headers, newurl)
         if follows is not None and follows.host != req.host:
-            follows.remove_header("Authorization")
+            for name in [n for n in follows.headers if n.lower() not in _FOR_ANYONE]:
+                follows.remove_header(name)
         return follows

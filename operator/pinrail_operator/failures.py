@@ -14,7 +14,7 @@ _STEPS = {
     Reason.MODEL_MISMATCH: "repair the source (`pinrail verify MANIFEST DIR` names every file), or pin what is there",
     Reason.MANIFEST_MISMATCH: "name the digest of the manifest that you mean in spec.model.digest",
     Reason.FETCH_FAILED: "check that pods can reach the source, that it holds every file of the manifest, and that "
-    "spec.model.tokenSecretRef and spec.model.caConfigMapRef open it where it is private",
+    "tokenSecretRef, credentialsSecretRef and caConfigMapRef of spec.model open it where it is private",
     Reason.FAILED: "see the container's log",
 }
 _IMAGE_STEP = "check spec.engine.image and spec.imagePullSecrets"

@@ -54,7 +54,7 @@ def revision(service: InferenceService, manifest: ModelManifest, image: str) -> 
             "runtimeClassName": pod.runtime_class_name,
             "imagePullSecrets": pod.image_pull_secrets,
             **_younger(pod),
-            **service.model.access.identity(manifest.source),
+            **service.model.access.used_by(manifest.source).identity(),
         }
     )
 
@@ -83,7 +83,6 @@ def template(service: InferenceService, manifest: ModelManifest, image: str) -> 
 
 def _spec(service: InferenceService, manifest: ModelManifest, image: str) -> dict[str, Any]:
     fetches = manifest.source.is_fetched
-    trusted = service.model.access.volumes() if fetches else []
     return {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
@@ -102,7 +101,7 @@ def _spec(service: InferenceService, manifest: ModelManifest, image: str) -> dic
             _manifest_volume(service, manifest),
             _model_volume(manifest),
             {"name": "tmp", "emptyDir": {}},
-            *trusted,
+            *service.model.access.used_by(manifest.source).volumes(),
         ],
         **_passed_through(service),
     }
@@ -124,7 +123,7 @@ def _engine(service: InferenceService, manifest: ModelManifest, image: str) -> d
 
 
 def _fetch(service: InferenceService, manifest: ModelManifest, image: str) -> dict[str, Any]:
-    access, container = service.model.access, _container(FETCH, service, image)
+    access, container = service.model.access.used_by(manifest.source), _container(FETCH, service, image)
     given = access.variables(manifest.source)
     names_given = {v["name"] for v in given}  # they stand above those of spec.engine.env: a pod may have each but once
     return {

@@ -4,7 +4,7 @@ Nothing of it is given to the engine's container, and the operator reads neither
 kubelet puts them into the pod.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from pinrail_contract import access
@@ -46,24 +46,38 @@ class SourceAccess:
     """How the source is reached, beyond what the manifest says."""
 
     token: KeyRef | None  # of a Secret
+    keys: str  # name of a Secret that holds an object store's keys; empty: none
     ca: KeyRef | None  # of a ConfigMap
-    endpoint: str  # URL of the hub; empty: the public one
+    endpoint: str  # URL of the hub or store; empty: the public one
 
     @classmethod
     def parse(cls, f: Fields) -> Self:
         wanted = f"an address that begins with https://, of at most {_LONGEST_URL} characters, without a query"
         return cls(
             token=KeyRef.parse(f, "tokenSecretRef"),
+            keys=f.child("credentialsSecretRef", {"name"}).reference(
+                "name", None if f.has("credentialsSecretRef") else ""
+            ),
             ca=KeyRef.parse(f, "caConfigMapRef"),
             endpoint=f.text("endpoint", pattern=r"https://[^\s?#@]+", wanted=wanted, default="", most=_LONGEST_URL),
         )
 
-    def identity(self, source: Source) -> dict[str, Any]:
-        """What a revision names of it: nothing where pods do not fetch, for then nothing of it reaches them."""
-        if not source.is_fetched:
-            return {}
+    def used_by(self, source: Source) -> Self:
+        """Without what that source makes no use of: it reaches no pod, and a change of it rolls none."""
+        scheme = source.scheme
+        return replace(
+            self,
+            token=self.token if scheme in ("https", "hf", "oci") else None,
+            keys=self.keys if scheme == "s3" else "",
+            ca=self.ca if source.is_fetched else None,
+            endpoint=self.endpoint if scheme in ("hf", "s3") else "",
+        )
+
+    def identity(self) -> dict[str, Any]:
+        """What a revision names of it: what is given."""
         given = {
             "tokenSecretRef": self.token and self.token.to_json(),
+            "credentialsSecretRef": self.keys,
             "caConfigMapRef": self.ca and self.ca.to_json(),
             "endpoint": self.endpoint,
         }
@@ -75,8 +89,11 @@ class SourceAccess:
         if self.token is not None:
             reference = {"secretKeyRef": self.token.to_json()}
             found.append({"name": access.token_variable(source), "valueFrom": reference})
+        if self.keys:
+            found += [_from_secret(self.keys, name, optional=False) for name in access.STORE_KEYS]
+            found += [_from_secret(self.keys, name, optional=True) for name in access.STORE_OPTIONS]
         if self.endpoint:
-            found.append({"name": access.HUB_ENDPOINT, "value": self.endpoint})
+            found.append({"name": access.endpoint_variable(source), "value": self.endpoint})
         if self.ca is not None:
             found.append({"name": access.CA_FILE, "value": f"{_CA_DIR}/{_CA_FILE}"})
         return found
@@ -91,3 +108,9 @@ class SourceAccess:
     def mounts(self) -> list[dict[str, Any]]:
         """Of the container that fetches."""
         return [{"name": _CA_VOLUME, "mountPath": _CA_DIR, "readOnly": True}] if self.ca is not None else []
+
+
+def _from_secret(secret: str, name: str, *, optional: bool) -> dict[str, Any]:
+    """A variable from the key of its own name."""
+    reference = {"name": secret, "key": name, **({"optional": True} if optional else {})}
+    return {"name": name, "valueFrom": {"secretKeyRef": reference}}

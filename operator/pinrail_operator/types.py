@@ -346,7 +346,15 @@ def is_pinned(image: str) -> bool:
     return re.search(r"@sha256:[0-9a-f]{64}$", image) is not None
 
 
-_MODEL_FIELDS = {"name", "manifestRef", "digest", "tokenSecretRef", "caConfigMapRef", "endpoint"}
+_MODEL_FIELDS = {
+    "name",
+    "manifestRef",
+    "digest",
+    "tokenSecretRef",
+    "credentialsSecretRef",
+    "caConfigMapRef",
+    "endpoint",
+}
 _ENGINE_FIELDS = {
     "type", "image", "backend", "dtype", "quantization", "prefixCache", "cacheEvents", "tracesEndpoint", "env",
 }  # fmt: skip

@@ -112,8 +112,9 @@ REFUSED = [
                  id="hf without a commit"),
     pytest.param(manifest(source={"uri": "hf://org/name", "revision": "main"}),
                  "spec.source.revision: want the 40 lower-case hex", id="hf branch"),
-    pytest.param(manifest(source={"uri": "s3://org/name"}), "spec.source.uri: got s3://org/name, want pvc://claim/path",
+    pytest.param(manifest(source={"uri": "gs://org/name"}), "spec.source.uri: got gs://org/name, want pvc://claim/path",
                  id="scheme"),
+    pytest.param(manifest(source={"uri": "s3://bucket/x?y"}), "spec.source.uri: got s3://bucket/x?y, want", id="query"),
     pytest.param(manifest(source={"uri": "oci://ghcr.io/org/name:latest"}),
                  "spec.source.uri: got oci://ghcr.io/org/name:latest, want pvc://claim/path", id="oci by tag"),
     pytest.param(manifest(source={"uri": "pvc://models/../x"}), "spec.source.uri: got pvc://models/../x", id="dots"),
@@ -133,9 +134,10 @@ def test_a_tag_is_taken_where_a_mismatch_only_warns(kube: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "uri", ["oci://127.0.0.1:5000/a/b-c__d.e@sha256:" + "0" * 64, "oci://ghcr.io/a@sha256:" + "f" * 64]
+    "uri",
+    ["oci://127.0.0.1:5000/a/b-c__d.e@sha256:" + "0" * 64, "oci://ghcr.io/a@sha256:" + "f" * 64, "s3://models/a/b"],
 )
-def test_a_registry_is_taken_by_digest(kube: Any, uri: str) -> None:
+def test_a_registry_by_digest_and_a_bucket_are_taken(kube: Any, uri: str) -> None:
     kube.apply(manifest(source={"uri": uri}))
 
 
@@ -180,6 +182,7 @@ def test_short_names_and_columns(kube: Any) -> None:
             "model": model(
                 tokenSecretRef={"name": "hub", "key": ".t_1"},
                 caConfigMapRef={"name": "ca", "key": "ca.crt"},
+                credentialsSecretRef={"name": "s"},
                 endpoint="https://hub.test:8443/x",
             )
         },

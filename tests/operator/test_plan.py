@@ -61,7 +61,7 @@ TUNED = {
 PRIVATE = {
     "model": {"name": "tiny", "manifestRef": {"name": "tiny-v1"}, "digest": DIGEST,
               "tokenSecretRef": {"name": "hub", "key": "token"}, "caConfigMapRef": {"name": "company", "key": "ca.pem"},
-              "endpoint": "https://hub.test"},
+              "credentialsSecretRef": {"name": "reader"}, "endpoint": "https://hub.test"},
     "engine": {"env": [{"name": "PINRAIL_SOURCE_TOKEN", "value": "old"}, {"name": "OMP_NUM_THREADS", "value": "2"}]},
 }  # fmt: skip
 
@@ -376,12 +376,29 @@ def test_the_engines_container_is_given_nothing_of_the_source() -> None:
     assert len(variables) == len(set(variables))
 
 
-@pytest.mark.parametrize("part", ["tokenSecretRef", "caConfigMapRef", "endpoint"])
-def test_pods_roll_when_what_opens_their_source_changes(part: str) -> None:
-    """And only where they fetch: of a mounted model nothing of it reaches a pod."""
-    web, volume = manifest("https://models.test/tiny/"), manifest()
+def test_a_bucket_is_read_with_the_keys_of_a_secret() -> None:
+    plan = first_plan(service(**PRIVATE), "s3://models/tiny")
+    (fetch,) = plan.settle[0]["spec"]["template"]["spec"]["initContainers"]
+    variables = {v["name"]: v for v in fetch["env"]}
+    assert variables["AWS_ENDPOINT_URL"]["value"] == "https://hub.test"
+    key, region = (variables[name]["valueFrom"]["secretKeyRef"] for name in ("AWS_ACCESS_KEY_ID", "AWS_REGION"))
+    assert key == {"name": "reader", "key": "AWS_ACCESS_KEY_ID"}
+    assert region == {"name": "reader", "key": "AWS_REGION", "optional": True}
+
+
+@pytest.mark.parametrize(
+    ("part", "used_by", "of_no_use_to"),
+    [
+        ("tokenSecretRef", "https://models.test/tiny/", "s3://models/tiny"),
+        ("credentialsSecretRef", "s3://models/tiny", "https://models.test/tiny/"),
+        ("endpoint", "s3://models/tiny", "https://models.test/tiny/"),
+        ("caConfigMapRef", "https://models.test/tiny/", "pvc://models/tiny"),
+    ],
+)
+def test_pods_roll_when_what_opens_their_source_changes(part: str, used_by: str, of_no_use_to: str) -> None:
+    """And only where the source makes use of it: else nothing of it reaches a pod."""
     with_it = service(**PRIVATE)
     without = service(**{**PRIVATE, "model": {k: v for k, v in PRIVATE["model"].items() if k != part}})
-    assert target(with_it, web) != target(without, web)
-    assert target(with_it, volume) == target(without, volume)
-    assert "source-ca" not in str(pods.template(with_it, volume, IMAGE))
+    assert target(with_it, manifest(used_by)) != target(without, manifest(used_by))
+    for elsewhere in (manifest(of_no_use_to), manifest()):
+        assert pods.template(with_it, elsewhere, IMAGE) == pods.template(without, elsewhere, IMAGE)

@@ -60,7 +60,7 @@ def model_folder(run: LocalRun, volumes: Path) -> Path:
     if source.is_fetched:
         folder = cache() / "models" / run.manifest.digest.removeprefix("sha256:")
         with ProgressBar("fetching", run.manifest.total_size) as progress:
-            fetch(run.manifest, folder, progress, environment=_environment(run.service))
+            fetch(run.manifest, folder, progress, environment=_environment(run.service, source))
         return folder
     folder = _on_disk(source, volumes)
     if not folder.is_dir():
@@ -70,9 +70,9 @@ def model_folder(run: LocalRun, volumes: Path) -> Path:
     return folder
 
 
-def _environment(service: InferenceService) -> dict[str, str]:
+def _environment(service: InferenceService, source: Source) -> dict[str, str]:
     endpoint = service.model.access.endpoint
-    return {**os.environ, **({access.HUB_ENDPOINT: endpoint} if endpoint else {})}
+    return {**os.environ, **({access.endpoint_variable(source): endpoint} if endpoint else {})}
 
 
 def _on_disk(source: Source, volumes: Path) -> Path:
