@@ -20,7 +20,8 @@ class Bucket:
     def open(self, name: str, offset: int) -> contextlib.AbstractContextManager[http.client.HTTPResponse]:
         """One file's bytes from `offset` on. Raises SourceError, or what `urllib` raises."""
         url = f"{self._base}/{urllib.parse.quote(name)}"
-        return self._web.open(url, signed(url, self._keys, datetime.now(UTC)), offset)
+        parts = urllib.parse.urlsplit(url)
+        return self._web.open(url, signed(parts.netloc, parts.path, self._keys, datetime.now(UTC)), offset)
 
 
 def base_url(source: Source, access: Access) -> str:

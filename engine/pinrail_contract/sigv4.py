@@ -6,7 +6,6 @@ reference, whose examples are the tests.
 
 import hashlib
 import hmac
-import urllib.parse
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -25,28 +24,29 @@ class Keys:
     region: str = "us-east-1"
 
 
-def signed(url: str, keys: Keys, now: datetime, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+def signed(host: str, path: str, keys: Keys, now: datetime, extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """The headers of a GET.
 
     Args:
-        url: With its path in per cent encoding, and no query.
+        host: With its port, where that is not 443.
+        path: In per cent encoding, from its first slash on; there is no query.
         keys: Nobody's give no headers but `extra`: a public bucket takes them.
         now: The store refuses what is signed more than 15 minutes from its own time.
         extra: Further headers to sign.
     """
     if not keys.key:
         return dict(extra or {})
-    parts, stamp = urllib.parse.urlsplit(url), now.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
+    stamp = now.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
     own = {
         "x-amz-content-sha256": _NO_BODY,
         "x-amz-date": stamp,
         **({"x-amz-security-token": keys.session} if keys.session else {}),
     }
     sent = {**(extra or {}), **own}
-    lines = {"host": parts.netloc, **{name.lower(): value.strip() for name, value in sent.items()}}
+    lines = {"host": host, **{name.lower(): value.strip() for name, value in sent.items()}}
     names = ";".join(sorted(lines))
     headers = "".join(f"{name}:{lines[name]}\n" for name in sorted(lines))
-    request = "\n".join(("GET", parts.path or "/", "", headers, names, _NO_BODY))
+    request = "\n".join(("GET", path, "", headers, names, _NO_BODY))
     scope = f"{stamp[:8]}/{keys.region}/s3/aws4_request"
     text = "\n".join((_ALGORITHM, stamp, scope, hashlib.sha256(request.encode()).hexdigest()))
     signature = hmac.new(_signing_key(keys.secret, scope), text.encode(), hashlib.sha256).hexdigest()
