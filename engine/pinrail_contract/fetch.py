@@ -92,23 +92,36 @@ def _fetch_files(wanted: Sequence[FilePin], folder: Path, opener: Open, progress
 
 
 def _fetch_file(pin: FilePin, folder: Path, transfer: Callable[[Path], str], wait: Wait) -> None:
-    """Repeat `transfer`, which takes the part file and returns its sha256, until the file is whole."""
+    """Make the file whole; what was put together from several transfers and is wrong is transferred anew, once.
+
+    The source may have been mended in between, and only the bytes of one transfer say what it has.
+    """
     part, whole = folder / f"{pin.path}.part", folder / pin.path
     whole.unlink(missing_ok=True)
+    digest, is_pieced = _completed(pin, part, transfer, wait)
+    if digest != pin.sha256 and is_pieced:
+        part.unlink()
+        digest, _ = _completed(pin, part, transfer, wait)
+    if digest != pin.sha256:
+        part.unlink()
+        raise SourceError(f"{pin.path}: the source has sha256 {digest}, want {pin.sha256}")
+    part.rename(whole)
+
+
+def _completed(pin: FilePin, part: Path, transfer: Callable[[Path], str], wait: Wait) -> tuple[str, bool]:
+    """Repeat `transfer`, which takes the part file and returns its sha256, until it ends: that, and whether it went on
+    from bytes of an earlier one."""
+    is_begun = part.exists()
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            digest = transfer(part)
-            break
+            return transfer(part), is_begun or attempt > 1
         except (OSError, http.client.HTTPException) as e:
             if final := _final(e):
                 raise SourceError(f"{pin.path}: the source {final}") from e
             if attempt == ATTEMPTS:
                 raise SourceError(f"{pin.path}: gave up after {ATTEMPTS} attempts: {e}") from e
             wait(2.0**attempt)
-    if digest != pin.sha256:
-        part.unlink()
-        raise SourceError(f"{pin.path}: the source has sha256 {digest}, want {pin.sha256}")
-    part.rename(whole)
+    raise AssertionError("the last attempt returns or raises")
 
 
 def _final(error: Exception) -> str:

@@ -109,6 +109,19 @@ def test_a_transfer_that_breaks_off_goes_on_where_it_stopped(
     assert mismatches(out, manifest) == ()
 
 
+def test_a_part_of_other_bytes_is_not_held_against_the_source(
+    server: tuple[str, Behaviour], manifest: ModelManifest, tmp_path: Path
+) -> None:
+    """As when a source is mended after a transfer broke off."""
+    url, behaviour = server
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "model.safetensors.part").write_bytes(b"x" * 4000)
+    fetch(replace(manifest, source=Source(url)), out)
+    assert behaviour.asked.count("bytes=4000-") == 1
+    assert mismatches(out, manifest) == ()
+
+
 def test_short_answers_are_continued(server: tuple[str, Behaviour], manifest: ModelManifest, tmp_path: Path) -> None:
     url, behaviour = server
     behaviour.cut_after = 6000  # of 10,240 bytes
