@@ -6,16 +6,18 @@ wrong file under a right name. What is already there and right is not fetched ag
 
 import hashlib
 import http.client
+import os
 import shutil
 import ssl
 import threading
 import time
 import urllib.error
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import partial
 from pathlib import Path
 
+from .access import Access
 from .errors import SourceError
 from .folder import Progress, mismatches, no_progress
 from .pins import FilePin, ModelManifest, role_of
@@ -30,20 +32,27 @@ Wait = Callable[[float], None]
 """Takes seconds; `time.sleep`, but for tests."""
 
 
-def fetch(manifest: ModelManifest, folder: Path, progress: Progress = no_progress, wait: Wait = time.sleep) -> None:
-    """Make `folder` hold exactly the manifest's files.
+def fetch(
+    manifest: ModelManifest,
+    folder: Path,
+    progress: Progress = no_progress,
+    wait: Wait = time.sleep,
+    environment: Mapping[str, str] = os.environ,
+) -> None:
+    """Make `folder` hold exactly the manifest's files; `environment` says what `access` names.
 
     Raises:
         SourceError: The source lacks a file, delivers other bytes, keeps failing, the disk is too small, or `folder`
             holds files that are no model's.
     """
+    opener = opener_of(manifest.source, Access.of(manifest.source, environment))
     folder.mkdir(parents=True, exist_ok=True)
     wrong = {m.path for m in mismatches(folder, manifest)}
     _remove_foreign(manifest, folder)
     wanted = [f for f in manifest.files if f.path in wrong]
     _check_disk(wanted, folder)
     progress(manifest.total_size - sum(f.size for f in wanted))
-    _fetch_files(wanted, folder, opener_of(manifest.source), Shared(progress), wait)
+    _fetch_files(wanted, folder, opener, Shared(progress), wait)
 
 
 class Shared:
@@ -83,23 +92,36 @@ def _fetch_files(wanted: Sequence[FilePin], folder: Path, opener: Open, progress
 
 
 def _fetch_file(pin: FilePin, folder: Path, transfer: Callable[[Path], str], wait: Wait) -> None:
-    """Repeat `transfer`, which takes the part file and returns its sha256, until the file is whole."""
+    """Make the file whole; what was put together from several transfers and is wrong is transferred anew, once.
+
+    The source may have been mended in between, and only the bytes of one transfer say what it has.
+    """
     part, whole = folder / f"{pin.path}.part", folder / pin.path
     whole.unlink(missing_ok=True)
+    digest, is_pieced = _completed(pin, part, transfer, wait)
+    if digest != pin.sha256 and is_pieced:
+        part.unlink()
+        digest, _ = _completed(pin, part, transfer, wait)
+    if digest != pin.sha256:
+        part.unlink()
+        raise SourceError(f"{pin.path}: the source has sha256 {digest}, want {pin.sha256}")
+    part.rename(whole)
+
+
+def _completed(pin: FilePin, part: Path, transfer: Callable[[Path], str], wait: Wait) -> tuple[str, bool]:
+    """Repeat `transfer`, which takes the part file and returns its sha256, until it ends: that, and whether it went on
+    from bytes of an earlier one."""
+    is_begun = part.exists()
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            digest = transfer(part)
-            break
+            return transfer(part), is_begun or attempt > 1
         except (OSError, http.client.HTTPException) as e:
             if final := _final(e):
                 raise SourceError(f"{pin.path}: the source {final}") from e
             if attempt == ATTEMPTS:
                 raise SourceError(f"{pin.path}: gave up after {ATTEMPTS} attempts: {e}") from e
             wait(2.0**attempt)
-    if digest != pin.sha256:
-        part.unlink()
-        raise SourceError(f"{pin.path}: the source has sha256 {digest}, want {pin.sha256}")
-    part.rename(whole)
+    raise AssertionError("the last attempt returns or raises")
 
 
 def _final(error: Exception) -> str:

@@ -11,7 +11,7 @@ from .command import Command
 from .compare import Entry
 from .errors import ModelError
 from .folder import Progress, open_folder, sha256_hex
-from .pins import Architecture, FilePin, ModelManifest, Role, Source, role_of
+from .pins import SOURCES, Architecture, FilePin, ModelManifest, Role, Source, role_of
 from .progress import ProgressBar
 from .render import manifest_yaml
 
@@ -56,7 +56,7 @@ def _run(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="pinrail pin", description="Write the manifest of a local model folder.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--name", required=True, help="metadata.name of the ModelManifest")
-    where = "where pods find the files: pvc://claim/path, https://base/ or hf://organisation/name"
+    where = f"where pods find the files: {SOURCES}"
     parser.add_argument("--source", default="", help=where)
     parser.add_argument("--revision", default="", help="what the source calls this version: of hf:// the commit")
     parser.add_argument("-o", "--output", type=Path, help="file to write; standard output if absent")

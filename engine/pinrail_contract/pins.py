@@ -21,8 +21,16 @@ _FILE_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 MAX_FILES = 512
-SOURCE_SCHEMES = ("pvc", "https", "hf", "file")
+SOURCES = (
+    "pvc://claim/path, https://base/, hf://organisation/name, oci://registry/repository@sha256:…, s3://bucket/prefix"
+)
+"""What pods can read, for people."""
+
+FETCHED_SCHEMES = ("https", "hf", "oci", "s3")
+SOURCE_SCHEMES = ("pvc", *FETCHED_SCHEMES, "file")
 _HUB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
+_IN_REGISTRY = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]{1,5})?(/[a-z0-9]+([._-]+[a-z0-9]+)*)+@sha256:[0-9a-f]{64}")
+_IN_STORE = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^?#\s]*)?")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
@@ -130,7 +138,7 @@ class Architecture:
 class Source:
     """Where the files come from; not part of the digest."""
 
-    uri: str  # pvc://claim/path, https://base/, hf://organisation/name, file:///path
+    uri: str  # pvc://claim/path, https://base/, hf://organisation/name, oci://…@sha256:…, s3://bucket/prefix, file:///path
     revision: str = ""  # what the source calls this version: of hf:// a commit, else informational
 
     @classmethod
@@ -139,12 +147,16 @@ class Source:
         uri, revision = value.get("uri"), value.get("revision", "")
         scheme, separator, rest = uri.partition("://") if isinstance(uri, str) else ("", "", "")
         if scheme not in SOURCE_SCHEMES or not separator or not rest or ".." in rest.split("/"):
-            wanted = "pvc://claim/path, https://base/, hf://organisation/name or file:///path, without '..'"
-            raise ManifestError(f"{field}.uri", f"got {uri!r}, want {wanted}")
+            raise ManifestError(f"{field}.uri", f"got {uri!r}, want {SOURCES}, or file:///path, without '..'")
         if not isinstance(revision, str):
             raise ManifestError(f"{field}.revision", f"got {revision!r}, want a string")
         if scheme == "hf" and not _HUB_NAME.fullmatch(rest):
             raise ManifestError(f"{field}.uri", f"got {uri!r}, want hf://organisation/name")
+        if scheme == "oci" and not _IN_REGISTRY.fullmatch(rest):
+            wanted = "oci://registry/repository@sha256:<64 hex digits>: tags move"
+            raise ManifestError(f"{field}.uri", f"got {uri!r}, want {wanted}")
+        if scheme == "s3" and not _IN_STORE.fullmatch(rest):
+            raise ManifestError(f"{field}.uri", f"got {uri!r}, want s3://bucket/prefix, without '?' and '#'")
         if scheme == "hf" and not _COMMIT.fullmatch(revision):
             wanted = "the 40 lower-case hex digits of a commit: branches and tags move"
             raise ManifestError(f"{field}.revision", f"got {revision!r}, want {wanted}")
@@ -160,7 +172,7 @@ class Source:
     @property
     def is_fetched(self) -> bool:
         """Over the network, before the engine starts; else it is mounted."""
-        return self.scheme in ("https", "hf")
+        return self.scheme in FETCHED_SCHEMES
 
     @property
     def version(self) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from pinrail_contract.launch import Verification
+from pinrail_contract.pins import SOURCES
 
 from . import names, vllm
 from .errors import SpecError
@@ -105,9 +106,7 @@ def _source_is_servable(case: _Case) -> Blocker | None:
         return None
     seen = f"ModelManifest {case.service.model.manifest}: spec.source.uri: got {case.observed.manifest.source.uri}"
     step = "pods cannot read this machine's files; pin the folder again with --source, the digest stays the same"
-    return Blocker(
-        Blocked.SOURCE_UNSUPPORTED, f"{seen}, want pvc://claim/path, https://base/ or hf://organisation/name; {step}"
-    )
+    return Blocker(Blocked.SOURCE_UNSUPPORTED, f"{seen}, want {SOURCES}; {step}")
 
 
 def _image_is_known(case: _Case) -> Blocker | None:

@@ -13,12 +13,17 @@ MISMATCHES = (str(Reason.MODEL_MISMATCH), str(Reason.MANIFEST_MISMATCH))
 _STEPS = {
     Reason.MODEL_MISMATCH: "repair the source (`pinrail verify MANIFEST DIR` names every file), or pin what is there",
     Reason.MANIFEST_MISMATCH: "name the digest of the manifest that you mean in spec.model.digest",
-    Reason.FETCH_FAILED: "check that pods can reach the source, and that it holds every file of the manifest",
     Reason.API_KEYS_MISSING: "put a key into the Secret that spec.security.apiKeySecretRef names",
     Reason.VERIFIED: "see the container's log",
+    Reason.FETCH_FAILED: "check that pods can reach the source, that it holds every file of the manifest, and that "
+    "tokenSecretRef, credentialsSecretRef and caConfigMapRef of spec.model open it where it is private",
     Reason.FAILED: "see the container's log",
 }
-_IMAGE_REASONS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
+_IMAGE_STEP = "check spec.engine.image and spec.imagePullSecrets"
+_KUBELET_STEPS = {
+    **dict.fromkeys(("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"), _IMAGE_STEP),
+    "CreateContainerConfigError": "create the Secret, or name another one in spec.model: the pod goes on by itself",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,7 @@ def _of_fault(pod: Pod, fault: Fault) -> Failure:
     if said is not None:
         message = f"{where}: {said.message}; next: {_STEPS[said.reason]}"
         return Failure(str(said.reason), message, str(said.reason) in MISMATCHES, False, pod.created)
-    step = "check spec.engine.image and spec.imagePullSecrets" if fault.reason in _IMAGE_REASONS else "see its log"
+    step = _KUBELET_STEPS.get(fault.reason, "see its log")
     return Failure(fault.reason, f"{where}: {fault.reason}: {fault.message}; next: {step}", False, False, pod.created)
 
 

@@ -1,8 +1,9 @@
 """The pod that runs one replica of the engine. Pure.
 
 Restricted by Pod Security's rules, with a read-only root and no service-account token. Model files come from a claim
-that is mounted read-only, or from a web server through an init container; the engine verifies either. For an engine
-that does not, an init container of ours does before it starts.
+that is mounted read-only, or over the network through an init container, which alone is given what `spec.model` says
+of reaching them; the engine verifies either. For an engine that does not, an init container of ours does before it
+starts.
 """
 
 import math
@@ -54,6 +55,7 @@ def revision(service: InferenceService, manifest: ModelManifest, image: str) -> 
             "runtimeClassName": pod.runtime_class_name,
             "imagePullSecrets": pod.image_pull_secrets,
             **_younger(service),
+            **service.model.access.used_by(manifest.source).identity(),
         }
     )
 
@@ -105,6 +107,7 @@ def _spec(service: InferenceService, manifest: ModelManifest, image: str) -> dic
             _model_volume(manifest),
             {"name": "tmp", "emptyDir": {}},
             *_api_keys_volume(service),
+            *service.model.access.used_by(manifest.source).volumes(),
         ],
         **_passed_through(service),
     }
@@ -112,7 +115,7 @@ def _spec(service: InferenceService, manifest: ModelManifest, image: str) -> dic
 
 def _init(service: InferenceService, manifest: ModelManifest, image: str) -> list[dict[str, Any]]:
     """What runs before the engine, of our own image in any case."""
-    fetch = [_fetch(service, service.verifier or image)] if manifest.source.is_fetched else []
+    fetch = [_fetch(service, manifest, service.verifier or image)] if manifest.source.is_fetched else []
     return [*fetch, _verify(service, manifest)] if service.engine.type is EngineType.VLLM else fetch
 
 
@@ -168,11 +171,20 @@ def _verify(service: InferenceService, manifest: ModelManifest) -> dict[str, Any
     }
 
 
-def _fetch(service: InferenceService, image: str) -> dict[str, Any]:
+def _fetch(service: InferenceService, manifest: ModelManifest, image: str) -> dict[str, Any]:
+    access, container = service.model.access.used_by(manifest.source), _container(FETCH, service, image)
+    given = access.variables(manifest.source)
+    names_given = {v["name"] for v in given}  # they stand above those of spec.engine.env: a pod may have each but once
     return {
-        **_container(FETCH, service, image),
+        **container,
+        "env": [*(v for v in container["env"] if v["name"] not in names_given), *given],
         "args": ["fetch", "--manifest", _MANIFEST_PATH, "--output", MODEL_DIR],
-        "volumeMounts": [_MANIFEST_MOUNT, {"name": "model", "mountPath": MODEL_DIR}, _TMP_MOUNT],
+        "volumeMounts": [
+            _MANIFEST_MOUNT,
+            {"name": "model", "mountPath": MODEL_DIR},
+            _TMP_MOUNT,
+            *access.mounts(),
+        ],
     }
 
 

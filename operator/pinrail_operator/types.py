@@ -27,6 +27,7 @@ from . import engine_args
 from .errors import SpecError
 from .fields import Fields
 from .passed_through import PodSettings
+from .source_access import SourceAccess
 
 KIND = "InferenceService"
 MAX_REPLICAS = 1000
@@ -70,6 +71,7 @@ class ModelPin:
     name: str  # what requests give in `model`
     manifest: str  # name of a ModelManifest in the same namespace
     digest: str  # sha256:… that it must have
+    access: SourceAccess
 
     @classmethod
     def parse(cls, f: Fields) -> Self:
@@ -83,6 +85,7 @@ class ModelPin:
             ),
             manifest=reference.reference("name"),
             digest=f.text("digest", pattern=DIGEST.pattern, wanted="sha256: and 64 lower-case hex digits"),
+            access=SourceAccess.parse(f),
         )
 
 
@@ -284,7 +287,7 @@ class InferenceService:
             key=ServiceKey(_namespace(metadata), _name(metadata)),
             uid=metadata.text("uid", pattern=r".+", wanted="a uid", default=""),
             generation=metadata.integer("generation", least=0, most=2**63, default=0),
-            model=ModelPin.parse(f.child("model", {"name", "manifestRef", "digest"})),
+            model=ModelPin.parse(f.child("model", _MODEL_FIELDS)),
             verification=verification,
             engine=Engine.parse(f.child("engine", _ENGINE_FIELDS), verification),
             limits=Limits.parse(f.child("limits", _LIMIT_FIELDS)),
@@ -370,6 +373,15 @@ def is_pinned(image: str) -> bool:
     return re.search(r"@sha256:[0-9a-f]{64}$", image) is not None
 
 
+_MODEL_FIELDS = {
+    "name",
+    "manifestRef",
+    "digest",
+    "tokenSecretRef",
+    "credentialsSecretRef",
+    "caConfigMapRef",
+    "endpoint",
+}
 _ENGINE_FIELDS = {
     "type", "image", "backend", "dtype", "quantization", "prefixCache", "cacheEvents", "tracesEndpoint", "env",
     "args",

@@ -54,6 +54,13 @@ REFUSED = [
     pytest.param(service(model=None), "spec.model: Required value", id="no model"),
     pytest.param(service(model=model(digest="latest")), 'spec.model.digest: Invalid value: "latest"', id="digest"),
     pytest.param(service(model=model(manifestRef={})), "spec.model.manifestRef.name: Required value", id="no manifest"),
+    pytest.param(service(model=model(tokenSecretRef={"name": "hub"})), "spec.model.tokenSecretRef.key: Required value",
+                 id="no key"),
+    pytest.param(service(model=model(endpoint="http://hub")),
+                 "spec.model.endpoint: got http://hub, want an address that begins with https://, without a query",
+                 id="hub without TLS"),
+    pytest.param(service(model=model(endpoint="https://me:pw@hub")), "want an address that begins with https://",
+                 id="hub with a password"),
     pytest.param(service(engine={"image": "engine:latest"}),
                  "spec.engine.image: got engine:latest, want a reference that ends in @sha256:<64 hex digits>",
                  id="image by tag"),
@@ -129,8 +136,11 @@ REFUSED = [
                  id="hf without a commit"),
     pytest.param(manifest(source={"uri": "hf://org/name", "revision": "main"}),
                  "spec.source.revision: want the 40 lower-case hex", id="hf branch"),
-    pytest.param(manifest(source={"uri": "s3://org/name"}), "spec.source.uri: got s3://org/name, want pvc://claim/path",
+    pytest.param(manifest(source={"uri": "gs://org/name"}), "spec.source.uri: got gs://org/name, want pvc://claim/path",
                  id="scheme"),
+    pytest.param(manifest(source={"uri": "s3://bucket/x?y"}), "spec.source.uri: got s3://bucket/x?y, want", id="query"),
+    pytest.param(manifest(source={"uri": "oci://ghcr.io/org/name:latest"}),
+                 "spec.source.uri: got oci://ghcr.io/org/name:latest, want pvc://claim/path", id="oci by tag"),
     pytest.param(manifest(source={"uri": "pvc://models/../x"}), "spec.source.uri: got pvc://models/../x", id="dots"),
     pytest.param(manifest(schemaVersion=2), "spec.schemaVersion: Unsupported value: 2", id="newer schema"),
     pytest.param(manifest(tokenizer={}), 'unknown field "spec.tokenizer"', id="field of a newer schema"),
@@ -145,6 +155,14 @@ def test_a_wrong_document_is_refused(kube: Any, document: dict[str, Any], messag
 def test_a_tag_is_taken_where_a_mismatch_only_warns(kube: Any) -> None:
     kube.apply(service(engine={"image": "engine:dev"}, verification={"mode": "Warn"}))
     kube.apply(service(engine={"image": IMAGE}, verification={"mode": "Enforce"}))
+
+
+@pytest.mark.parametrize(
+    "uri",
+    ["oci://127.0.0.1:5000/a/b-c__d.e@sha256:" + "0" * 64, "oci://ghcr.io/a@sha256:" + "f" * 64, "s3://models/a/b"],
+)
+def test_a_registry_by_digest_and_a_bucket_are_taken(kube: Any, uri: str) -> None:
+    kube.apply(manifest(source={"uri": uri}))
 
 
 def test_a_pin_never_changes(kube: Any) -> None:
@@ -185,6 +203,14 @@ def test_short_names_and_columns(kube: Any) -> None:
         {"rollout": {"maxSurge": 0, "maxUnavailable": 1}},
         {"rollout": {"maxSurge": "25%", "maxUnavailable": "0%"}},
         {"limits": {"kvCacheMemory": "auto"}},
+        {
+            "model": model(
+                tokenSecretRef={"name": "hub", "key": ".t_1"},
+                caConfigMapRef={"name": "ca", "key": "ca.crt"},
+                credentialsSecretRef={"name": "s"},
+                endpoint="https://hub.test:8443/x",
+            )
+        },
         {"engine": {"backend": "native", "quantization": "int4", "prefixCache": False}},
         {"scheduling": {"policy": "edf", "targetStepMilliseconds": 1, "stepsInFlight": 8}},
         {"engine": {"type": "vllm", "image": IMAGE, "args": ["--tensor-parallel-size=2", "--enforce-eager"]}},

@@ -384,3 +384,23 @@ async def test_an_unknown_namespace_is_refused_in_words(cluster: Cluster) -> Non
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "namespace": "no-such"}}
     with pytest.raises(Refused, match='namespaces "no-such" not found'):
         await cluster.apply("no-such", Plan(apply=(body,)))
+
+
+async def test_a_token_stays_in_its_secret(operator: Operator, kube: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Nor does the operator need the right to read it: the kubelet alone does."""
+    kube.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "hub"}, "stringData": {"token": "canary"}})
+    model = {**service()["spec"]["model"], "tokenSecretRef": {"name": "hub", "key": "token"}}
+    kube.apply(pin(uri="https://models.test/tiny/"), service(model=model))
+    await operator(2)
+    waits = {"reason": "CreateContainerConfigError", "message": "couldn't find key token in Secret hub"}
+    add_pod(kube, "chat-1", initContainerStatuses=[
+        {"name": "fetch", "state": {"waiting": waits}, "ready": False, "image": "", "imageID": "", "restartCount": 0}
+    ])  # fmt: skip
+    await operator(2)
+    assert condition(kube, "WorkloadReady") == ("False", "CreateContainerConfigError")
+    kinds = "deployments,pods,services,configmaps,pdb,infs,pin,events,controllerrevisions"
+    seen = kube("get", kinds, "-o", "json") + caplog.text
+    assert "couldn't find key token" in seen
+    assert "canary" not in seen
+    assert "Y2FuYXJ5" not in seen
+    assert "Y2FuYXJ5" in kube("get", "secret", "hub", "-o", "yaml")

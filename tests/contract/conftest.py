@@ -1,6 +1,7 @@
-"""A tiny model folder, and its manifest; no weights that mean anything."""
+"""A tiny model folder, and its manifest; no weights that mean anything. A certificate for servers on loopback."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -33,3 +34,25 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def manifest(folder: Path) -> ModelManifest:
     return pin_folder(folder, Source("file://" + str(folder)), no_progress)
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tls")
+    words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=127.0.0.1"
+    subprocess.run(
+        [
+            "openssl",
+            *words.split(),
+            "-addext",
+            "subjectAltName=IP:127.0.0.1,DNS:localhost",
+            "-keyout",
+            "key.pem",
+            "-out",
+            "cert.pem",
+        ],
+        cwd=folder,
+        check=True,
+        capture_output=True,
+    )
+    return folder

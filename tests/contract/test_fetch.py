@@ -1,7 +1,10 @@
 """Fetching over a real https server on loopback: resumed where it stopped, checked, and refused in words."""
 
+import json
+import os
 import ssl
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -11,10 +14,12 @@ from pathlib import Path
 import pytest
 
 from pinrail_contract import fetch as fetching
+from pinrail_contract.access import CA_FILE, HUB_TOKEN, TOKEN, Access
 from pinrail_contract.errors import SourceError
 from pinrail_contract.fetch import ATTEMPTS, fetch
 from pinrail_contract.folder import mismatches
-from pinrail_contract.pins import ModelManifest, Source
+from pinrail_contract.pins import API_VERSION, KIND, ModelManifest, Source
+from pinrail_contract.web import trusting
 
 
 @dataclass
@@ -62,28 +67,6 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.fixture(scope="session")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("tls")
-    words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=127.0.0.1"
-    subprocess.run(
-        [
-            "openssl",
-            *words.split(),
-            "-addext",
-            "subjectAltName=IP:127.0.0.1,DNS:localhost",
-            "-keyout",
-            "key.pem",
-            "-out",
-            "cert.pem",
-        ],
-        cwd=folder,
-        check=True,
-        capture_output=True,
-    )
-    return folder
-
-
 @pytest.fixture
 def server(folder: Path, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, Behaviour]]:
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate / "cert.pem"))
@@ -123,6 +106,19 @@ def test_a_transfer_that_breaks_off_goes_on_where_it_stopped(
     part.write_bytes((behaviour.folder / "model.safetensors").read_bytes()[:4000])
     fetch(replace(manifest, source=Source(url)), out)
     assert "bytes=4000-" in behaviour.asked
+    assert mismatches(out, manifest) == ()
+
+
+def test_a_part_of_other_bytes_is_not_held_against_the_source(
+    server: tuple[str, Behaviour], manifest: ModelManifest, tmp_path: Path
+) -> None:
+    """As when a source is mended after a transfer broke off."""
+    url, behaviour = server
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "model.safetensors.part").write_bytes(b"x" * 4000)
+    fetch(replace(manifest, source=Source(url)), out)
+    assert behaviour.asked.count("bytes=4000-") == 1
     assert mismatches(out, manifest) == ()
 
 
@@ -235,3 +231,71 @@ def test_a_second_fetch_reads_nothing(manifest: ModelManifest, tmp_path: Path, f
         path.unlink()
     fetch(manifest, tmp_path / "out")
     assert mismatches(tmp_path / "out", manifest) == ()
+
+
+def test_a_web_servers_token_goes_to_that_host_alone(
+    server: tuple[str, Behaviour], manifest: ModelManifest, tmp_path: Path
+) -> None:
+    url, behaviour = server
+    host = url.removesuffix("/tiny").removeprefix("https://")
+    behaviour.redirect = "https://" + host.replace("127.0.0.1", "localhost")
+    fetch(replace(manifest, source=Source(url)), tmp_path / "out", environment={TOKEN: "canary\n", HUB_TOKEN: "other"})
+    assert behaviour.tokens == {host: "Bearer canary", host.replace("127.0.0.1", "localhost"): ""}
+
+
+def test_certificates_of_a_company_are_trusted_besides_the_usual_ones(
+    server: tuple[str, Behaviour],
+    manifest: ModelManifest,
+    tmp_path: Path,
+    certificate: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    usual = {c["subject"] for c in trusting("").get_ca_certs()}
+    monkeypatch.delenv("SSL_CERT_FILE")
+    ca = certificate / "cert.pem"
+    fetch(replace(manifest, source=Source(server[0])), tmp_path / "out", environment={CA_FILE: str(ca)})
+    assert mismatches(tmp_path / "out", manifest) == ()
+    monkeypatch.setenv("SSL_CERT_FILE", str(ca))
+    assert usual <= {c["subject"] for c in trusting(str(ca)).get_ca_certs()}
+
+
+def test_certificates_that_are_not_there_are_named(manifest: ModelManifest, tmp_path: Path) -> None:
+    source, empty = replace(manifest, source=Source("https://127.0.0.1:1/")), tmp_path / "empty.crt"
+    with pytest.raises(SourceError, match=r"gone.crt does not exist, want a file in PEM: in a pod, .*caConfigMapRef"):
+        fetch(source, tmp_path / "out", environment={CA_FILE: str(tmp_path / "gone.crt")})
+    empty.touch()
+    with pytest.raises(SourceError, match=r"empty.crt cannot be read, want certificates in PEM"):
+        fetch(source, tmp_path / "out", environment={CA_FILE: str(empty)})
+
+
+@pytest.mark.parametrize("behaviour", ["whole", "redirect", "plain", "missing", "cut in two lines"])
+def test_no_token_is_ever_written_down(
+    server: tuple[str, Behaviour], manifest: ModelManifest, tmp_path: Path, behaviour: str
+) -> None:
+    """Whatever the source does, of the command's own output and the folder."""
+    url, source = server
+    host = url.removesuffix("/tiny")
+    source.redirect = {"redirect": host.replace("127.0.0.1", "localhost"), "plain": "http://x/?sig=canary"}.get(
+        behaviour, ""
+    )
+    if behaviour == "missing":
+        (source.folder / "config.json").unlink()
+    document = {"apiVersion": API_VERSION, "kind": KIND, "spec": {**manifest.to_spec(), "source": {"uri": url}}}
+    path, out = tmp_path / "manifest.json", tmp_path / "out"
+    path.write_text(json.dumps(document))
+    token = "canary\ncanary" if behaviour == "cut in two lines" else "canary"
+    done = subprocess.run(
+        [sys.executable, "-m", "pinrail_contract", "fetch", "--manifest", path, "--output", out],
+        env={**os.environ, TOKEN: token}, capture_output=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == (0 if behaviour in ("whole", "redirect") else 1), done.stderr
+    written = [p.read_bytes() for p in out.glob("*")] if out.exists() else []
+    assert b"canary" not in b"".join([done.stdout, done.stderr, *written])
+
+
+@pytest.mark.parametrize("token", ["two\nlines", "caf\u00e9", "bell\a"])
+def test_a_token_that_no_header_may_hold_is_refused_without_showing_it(manifest: ModelManifest, token: str) -> None:
+    with pytest.raises(SourceError, match=r"^PINRAIL_SOURCE_TOKEN: holds characters that no header may hold") as caught:
+        Access.of(Source("https://models.test/"), {TOKEN: token})
+    assert token not in str(caught.value)
+    assert "canary" not in repr(Access.of(Source("https://models.test/"), {TOKEN: "canary"}))

@@ -92,6 +92,10 @@ def test_the_digest_changes_with_everything_that_is_served(path: str, value: obj
         ("source.uri", "pvc://models/../secrets", "without '..'"),
         ("source.uri", "http://example.test/", "want pvc://claim/path, https://base/"),
         ("source.uri", "hf://name", "got 'hf://name', want hf://organisation/name"),
+        ("source.uri", "oci://ghcr.io/org/name:v1", "want oci://registry/repository@sha256:<64 hex digits>: tags move"),
+        ("source.uri", "oci://name@sha256:" + "0" * 64, "want oci://registry/repository@sha256:"),
+        ("source.uri", "s3://B/x", "got 's3://B/x', want s3://bucket/prefix, without '?' and '#'"),
+        ("source.uri", "s3://bucket/x?y", "want s3://bucket/prefix"),
         ("source.uri", "hf://org/name/x", "got 'hf://org/name/x', want hf://organisation/name"),
         (
             "source",

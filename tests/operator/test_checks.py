@@ -21,7 +21,7 @@ ROWS = [
     pytest.param(observed(manifest=OTHER), IMAGE, Blocked.DIGEST_MISMATCH,
                  [f"spec.model.digest: got {DIGEST}", OTHER.digest, "set it to that"], id="digest"),
     pytest.param(observed(manifest=manifest("file:///models")), IMAGE, Blocked.SOURCE_UNSUPPORTED,
-                 ["got file:///models", "want pvc://claim/path, https://base/ or hf://organisation/name",
+                 ["got file:///models", "want pvc://claim/path, https://base/, hf://organisation/name, oci://",
                   "pin the folder again"], id="source"),
     pytest.param(observed(), "", Blocked.IMAGE_MISSING,
                  ["spec.engine.image: got none", "PINRAIL_ENGINE_IMAGE"], id="no image"),

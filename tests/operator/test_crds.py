@@ -62,6 +62,7 @@ _CHOSEN = {
     "priorityClassName": "p", "runtimeClassName": "r", "imagePullSecrets": [{"name": "s"}],
     "tracesEndpoint": "http://c:4318", "maxSurge": 1, "maxUnavailable": 0,
     "type": "vllm", "args": ["--seed=1"],
+    "endpoint": "https://h",
 }  # fmt: skip
 
 

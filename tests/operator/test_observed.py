@@ -157,3 +157,14 @@ def test_why_a_deployment_is_stuck(condition: dict[str, str], failure: str) -> N
 
 def test_no_deployment_is_no_workload() -> None:
     assert observed().workload is None
+
+
+def test_a_secret_that_is_not_there_is_named_with_the_next_step() -> None:
+    waits = {"waiting": {"reason": "CreateContainerConfigError", "message": 'secret "hub" not found'}}
+    failure = first_failure([Pod.from_body(pod_body(False, init=[{"name": "fetch", "state": waits}]))])
+    assert failure is not None
+    assert failure.reason == "CreateContainerConfigError"
+    assert (
+        'container fetch: CreateContainerConfigError: secret "hub" not found; next: create the Secret'
+        in failure.message
+    )

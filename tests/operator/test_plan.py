@@ -59,6 +59,13 @@ TUNED = {
     "revisionHistoryLimit": 0,
 }  # fmt: skip
 
+PRIVATE = {
+    "model": {"name": "tiny", "manifestRef": {"name": "tiny-v1"}, "digest": DIGEST,
+              "tokenSecretRef": {"name": "hub", "key": "token"}, "caConfigMapRef": {"name": "company", "key": "ca.pem"},
+              "credentialsSecretRef": {"name": "reader"}, "endpoint": "https://hub.test"},
+    "engine": {"env": [{"name": "PINRAIL_SOURCE_TOKEN", "value": "old"}, {"name": "OMP_NUM_THREADS", "value": "2"}]},
+}  # fmt: skip
+
 
 def first_plan(asked: InferenceService, uri: str = "pvc://models/tiny/v1") -> Plan:
     return plan_for(asked, observed(manifest=manifest(uri)), None, IMAGE, None)
@@ -80,8 +87,9 @@ def decision(policy: ScalingPolicy, current: int, usage: float) -> Decision:
         ("volume", first_plan(service(**RICH))),
         ("web", first_plan(service(), "https://models.test/tiny/")),
         ("tuned", first_plan(service(**TUNED))),
+        ("private", first_plan(service(**PRIVATE), "https://models.test/tiny/")),
     ],
-    ids=["volume", "web", "tuned"],
+    ids=["volume", "web", "tuned", "private"],
 )
 def test_the_first_plan_is_the_golden_one(name: str, plan: Plan) -> None:
     """Where a pod differs from the golden one, raise pods.TEMPLATE_VERSION: every service rolls."""
@@ -374,3 +382,41 @@ def test_a_large_model_has_longer_to_start(size: int, tries: int) -> None:
     large = dataclasses.replace(pinned, files=tuple(dataclasses.replace(f, size=size // 3) for f in pinned.files))
     container = pods.template(service(), large, IMAGE)["spec"]["containers"][0]
     assert container["startupProbe"]["failureThreshold"] == tries
+
+
+def test_the_engines_container_is_given_nothing_of_the_source() -> None:
+    plan = first_plan(service(**PRIVATE), "https://models.test/tiny/")
+    spec = plan.settle[0]["spec"]["template"]["spec"]
+    (engine,) = spec["containers"]
+    assert all("valueFrom" not in v for v in engine["env"])
+    assert not {m["name"] for m in engine["volumeMounts"]} - {"manifest", "model", "tmp"}
+    variables = [v["name"] for v in spec["initContainers"][0]["env"]]
+    assert len(variables) == len(set(variables))
+
+
+def test_a_bucket_is_read_with_the_keys_of_a_secret() -> None:
+    plan = first_plan(service(**PRIVATE), "s3://models/tiny")
+    (fetch,) = plan.settle[0]["spec"]["template"]["spec"]["initContainers"]
+    variables = {v["name"]: v for v in fetch["env"]}
+    assert variables["AWS_ENDPOINT_URL"]["value"] == "https://hub.test"
+    key, region = (variables[name]["valueFrom"]["secretKeyRef"] for name in ("AWS_ACCESS_KEY_ID", "AWS_REGION"))
+    assert key == {"name": "reader", "key": "AWS_ACCESS_KEY_ID"}
+    assert region == {"name": "reader", "key": "AWS_REGION", "optional": True}
+
+
+@pytest.mark.parametrize(
+    ("part", "used_by", "of_no_use_to"),
+    [
+        ("tokenSecretRef", "https://models.test/tiny/", "s3://models/tiny"),
+        ("credentialsSecretRef", "s3://models/tiny", "https://models.test/tiny/"),
+        ("endpoint", "s3://models/tiny", "https://models.test/tiny/"),
+        ("caConfigMapRef", "https://models.test/tiny/", "pvc://models/tiny"),
+    ],
+)
+def test_pods_roll_when_what_opens_their_source_changes(part: str, used_by: str, of_no_use_to: str) -> None:
+    """And only where the source makes use of it: else nothing of it reaches a pod."""
+    with_it = service(**PRIVATE)
+    without = service(**{**PRIVATE, "model": {k: v for k, v in PRIVATE["model"].items() if k != part}})
+    assert target(with_it, manifest(used_by)) != target(without, manifest(used_by))
+    for elsewhere in (manifest(of_no_use_to), manifest()):
+        assert pods.template(with_it, elsewhere, IMAGE) == pods.template(without, elsewhere, IMAGE)

@@ -1,9 +1,10 @@
 """What `pinrail up` is asked to run: the documents read, the pin checked, the model's folder found."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from pinrail_contract import documents
+from pinrail_contract import access, documents
 from pinrail_contract.cache import cache
 from pinrail_contract.errors import ManifestError
 from pinrail_contract.fetch import fetch
@@ -55,7 +56,9 @@ def read(path: Path) -> LocalRun:
 
 
 def model_folder(run: LocalRun, volumes: Path) -> Path:
-    """Where the model's files are on this machine; https:// and hf:// models are fetched first, into the cache.
+    """Where the model's files are on this machine; models that pods would fetch are fetched first, into the cache.
+
+    The Secret and the ConfigMap that `spec.model` names are a cluster's: here the shell's own variables stand for them.
 
     Raises SourceError where fetching fails, ManifestError where the folder is not there.
     """
@@ -63,7 +66,7 @@ def model_folder(run: LocalRun, volumes: Path) -> Path:
     if source.is_fetched:
         folder = cache() / "models" / run.manifest.digest.removeprefix("sha256:")
         with ProgressBar("fetching", run.manifest.total_size) as progress:
-            fetch(run.manifest, folder, progress)
+            fetch(run.manifest, folder, progress, environment=_environment(run.service, source))
         return folder
     folder = _on_disk(source, volumes)
     if not folder.is_dir():
@@ -71,6 +74,11 @@ def model_folder(run: LocalRun, volumes: Path) -> Path:
             "spec.source.uri", f"{source.uri} is {folder} here, which is no folder; want the model there"
         )
     return folder
+
+
+def _environment(service: InferenceService, source: Source) -> dict[str, str]:
+    endpoint = service.model.access.endpoint
+    return {**os.environ, **({access.endpoint_variable(source): endpoint} if endpoint else {})}
 
 
 def _on_disk(source: Source, volumes: Path) -> Path:
