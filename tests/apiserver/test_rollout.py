@@ -274,7 +274,7 @@ async def test_a_scaling_service_costs_three_reads_a_tick(api: Api, kube: Any) -
     for name in ("chat-a", "chat-b"):
         add_pod(kube, name, READY)
     tell(kube, 2, 2)
-    assert [await reads() for _ in range(4)] == [7, 3, 3, 3]
+    assert [await reads() for _ in range(4)] == [8, 3, 3, 3]
     kube("label", "service", "chat", "app.kubernetes.io/managed-by=somebody", "--overwrite")
     one.touch(key)
     assert [await reads() for _ in range(3)] == [7, 7, 3]
