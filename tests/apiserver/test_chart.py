@@ -1,0 +1,165 @@
+"""What the chart renders, by its values; golden files hold the whole of it.
+
+PINRAIL_RENEW_GOLDEN=1 .venv/bin/python -m pytest -m apiserver tests/apiserver/test_chart.py writes them again.
+"""
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from apiserver_documents import pin, service
+from chart_render import CHART, DIGEST, ENGINE, EVERYTHING, check_golden, normal, objects, only, refusal, rendered
+
+from pinrail_contract.endpoints import PORT
+
+pytestmark = pytest.mark.apiserver
+
+ABSENT = {"PodMonitor", "PrometheusRule"}
+"""Kinds of the Prometheus operator, which the API server here does not know."""
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("default", {}),
+        ("namespaced", {"watchNamespaces": ["team-a", "team-b"], "policies": {"enabled": True}}),
+        ("everything", EVERYTHING),
+    ],
+)
+def test_the_chart_renders_the_golden_objects(helm: str, name: str, values: dict[str, Any]) -> None:
+    check_golden(f"chart-{name}.yaml", normal(rendered(helm, "pinrail-system", values)))
+
+
+@pytest.mark.parametrize("namespaced", [False, True], ids=["cluster", "namespaced"])
+def test_the_api_server_takes_every_object_of_a_kind_that_it_knows(kube: Any, helm: str, namespaced: bool) -> None:
+    watched = {"watchNamespaces": [kube.namespace]} if namespaced else {}
+    values = EVERYTHING | watched | {"topologySpreadConstraints": [
+        {"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule"}
+    ]}  # fmt: skip
+    known = [o for o in objects(rendered(helm, kube.namespace, values)) if o["kind"] not in ABSENT]
+    answer = kube("apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-",
+                  stdin=yaml.safe_dump_all(known))  # fmt: skip
+    assert len(answer.splitlines()) == len(known)
+
+
+def test_nothing_that_needs_another_crd_is_rendered_by_default(helm: str) -> None:
+    groups = {o["apiVersion"].partition("/")[0] for o in objects(rendered(helm, "sys", {}))}
+    assert groups == {"v1", "apps", "rbac.authorization.k8s.io"}
+
+
+def test_an_operator_of_namespaces_gets_no_cluster_wide_right(helm: str) -> None:
+    text = rendered(helm, "sys", {"watchNamespaces": ["team-a", "team-b"]})
+    kinds = {o["kind"] for o in objects(text)}
+    assert not kinds & {"ClusterRole", "ClusterRoleBinding"}
+    assert {o["metadata"]["namespace"] for o in only(text, "Role")} == {"team-a", "team-b", "sys"}
+
+
+@pytest.mark.parametrize(("replicas", "spread"), [(1, False), (2, True)])
+def test_only_two_operators_or_more_are_spread_and_kept_from_leaving_together(
+    helm: str, replicas: int, spread: bool
+) -> None:
+    text = rendered(helm, "sys", {"replicas": replicas})
+    pod = only(text, "Deployment")[0]["spec"]["template"]["spec"]
+    assert ("topologySpreadConstraints" in pod, bool(only(text, "PodDisruptionBudget"))) == (spread, spread)
+
+
+def test_all_replicas_compete_for_one_lease_that_they_may_write(helm: str) -> None:
+    text = rendered(helm, "sys", {"replicas": 2})
+    env = {
+        v["name"]: v["value"] for v in only(text, "Deployment")[0]["spec"]["template"]["spec"]["containers"][0]["env"]
+    }
+    lease = next(o for o in only(text, "Role") if o["metadata"]["name"].endswith("-lease"))
+    assert lease["metadata"]["namespace"] == env["PINRAIL_LEASE_NAMESPACE"]
+    assert [env["PINRAIL_LEASE_NAME"]] in [rule.get("resourceNames") for rule in lease["rules"]]
+
+
+def test_the_network_policy_reaches_the_port_that_engines_answer_on(helm: str) -> None:
+    policy = only(rendered(helm, "sys", {"networkPolicy": {"enabled": True}}), "NetworkPolicy")[0]
+    to_engines = [e for e in policy["spec"]["egress"] if "podSelector" in str(e)]
+    assert [e["ports"] for e in to_engines] == [[{"port": PORT, "protocol": "TCP"}]]
+
+
+WRONG: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "a key that is none": ({"replica": 2}, ("replica",)),
+    "one inside": ({"podMonitor": {"enable": True}}, ("podMonitor", "enable")),
+    "too many replicas": ({"replicas": 6}, ("replicas", "5")),
+    "no switch": ({"policies": {"enabled": "yes"}}, ("policies/enabled", "boolean")),
+    "an interval without a unit": ({"podMonitor": {"interval": "15"}}, ("podMonitor/interval",)),
+    "an alert that there is not": ({"prometheusRule": {"disabled": ["PinrailSleepy"]}}, ("prometheusRule/disabled",)),
+    "an address that is no range": ({"networkPolicy": {"apiServer": {"cidrs": ["10.0.0.1"]}}}, ("cidrs",)),
+    "policies, and an image by its tag": (
+        {"policies": {"enabled": True}, "engine": {"image": "registry.test/engine:1"}},
+        ("engine.image: got registry.test/engine:1", "@sha256:<64 hex digits>"),
+    ),
+    "policies, and an image from elsewhere": (
+        {"policies": {"enabled": True, "allowedRegistries": ["registry.test/pin"]}, "engine": {"image": ENGINE}},
+        (f"engine.image: got {ENGINE}", "policies.allowedRegistries (registry.test/pin)"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("values", "words"), [pytest.param(*row, id=name) for name, row in WRONG.items()])
+def test_wrong_values_are_refused_by_name(helm: str, values: dict[str, Any], words: tuple[str, ...]) -> None:
+    said = refusal(helm, values)
+    assert [word for word in words if word not in said] == [], said
+
+
+def test_every_value_has_a_place_in_the_schema(helm: str) -> None:
+    """And every map of ours is closed: a key that is misspelt is refused at any depth."""
+    schema = yaml.safe_load((CHART / "values.schema.json").read_text())
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    assert set(values) == set(schema["properties"]) - {"global"}
+    for name, value in values.items():
+        if isinstance(value, dict) and value and name != "resources":
+            assert set(value) == set(schema["properties"][name]["properties"]), name
+            assert schema["properties"][name]["additionalProperties"] is False, name
+
+
+def test_the_rendered_crds_are_those_of_crds_and_stay(helm: str) -> None:
+    assert only(rendered(helm, "sys", {}), "CustomResourceDefinition") == []
+    found = only(rendered(helm, "sys", {"crds": {"install": True}}), "CustomResourceDefinition")
+    wanted = [yaml.safe_load(file.read_text()) for file in sorted((CHART / "crds").glob("*.yaml"))]
+    assert [(o["metadata"]["name"], o["spec"]) for o in found] == [(o["metadata"]["name"], o["spec"]) for o in wanted]
+    assert {o["metadata"]["annotations"]["helm.sh/resource-policy"] for o in found} == {"keep"}
+
+
+class Helm:
+    """helm, against the API server, with a home of its own."""
+
+    def __init__(self, program: str, kube: Any, home: Path) -> None:
+        self.program, self.kube = program, kube
+        self.env = {
+            **os.environ,
+            "HELM_CACHE_HOME": str(home),
+            "HELM_CONFIG_HOME": str(home),
+            "HELM_DATA_HOME": str(home),
+        }
+
+    def __call__(self, *words: str) -> str:
+        command = [self.program, *words, "--kubeconfig", str(self.kube.kubeconfig), "-n", self.kube.namespace]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=self.env)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
+def test_an_upgrade_renews_the_crds_and_an_uninstall_keeps_them_with_all_services(
+    kube: Any, helm: str, tmp_path: Path
+) -> None:
+    run, crd = Helm(helm, kube, tmp_path), "inferenceservices.pinrail.dev"
+    own = ("--set", "crds.install=true", "--set", "replicas=0", "--set", f"watchNamespaces={{{kube.namespace}}}")
+    kube.apply(pin(), service())
+    try:
+        run("install", "p", str(CHART), "--skip-crds", "--take-ownership", *own)
+        columns = kube.get("crd", crd)["spec"]["versions"][0]["additionalPrinterColumns"]
+        kube("patch", "crd", crd, "--type=json", "-p",
+             '[{"op": "remove", "path": "/spec/versions/0/additionalPrinterColumns/0"}]')  # fmt: skip
+        run("upgrade", "p", str(CHART), *own, "--set", f"image.digest={DIGEST}")
+        assert kube.get("crd", crd)["spec"]["versions"][0]["additionalPrinterColumns"] == columns
+    finally:
+        run("uninstall", "p")
+    assert kube.exists("crd", crd)
+    assert kube.exists("infs", "chat")
+    assert not kube.exists("deployment", "p-operator")
