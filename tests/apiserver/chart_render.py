@@ -34,6 +34,9 @@ EVERYTHING = {
     "policies": {"enabled": True, "allowedRegistries": ["registry.test/pinrail"]},
 }
 
+VERSIONS = ("helm.sh/chart", "app.kubernetes.io/version")
+"""Labels that each release changes."""
+
 Object = dict[str, Any]
 
 
@@ -64,19 +67,23 @@ def only(text: str, kind: str) -> list[Object]:
 
 
 def normal(text: str) -> str:
-    """What a golden file holds: CRDs by name alone, dashboards by their panels, versions left out."""
+    """What a golden file holds: CRDs by name alone, dashboards by their panels, labels of versions left out."""
     return yaml.safe_dump_all([_shown(o) for o in objects(text)], width=120)
 
 
 def _shown(o: Object) -> Object:
-    labels = o["metadata"].get("labels", {})
-    for key in ("helm.sh/chart", "app.kubernetes.io/version"):
-        labels.pop(key, None)
+    o = _without_versions(o)
     if o["kind"] == "CustomResourceDefinition":
         return {**o, "spec": "as in crds/"}
     if o["kind"] == "ConfigMap":
         return {**o, "data": {name: _panels(json.loads(page)) for name, page in o["data"].items()}}
     return o
+
+
+def _without_versions(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_versions(child) for key, child in value.items() if key not in VERSIONS}
+    return [_without_versions(child) for child in value] if isinstance(value, list) else value
 
 
 def _panels(page: Object) -> Object:

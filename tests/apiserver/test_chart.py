@@ -24,8 +24,11 @@ ABSENT = {"PodMonitor", "PrometheusRule"}
 @pytest.mark.parametrize(
     ("name", "values"),
     [
-        ("default", {}),
-        ("namespaced", {"watchNamespaces": ["team-a", "team-b"], "policies": {"enabled": True}}),
+        ("default", {"image": {"tag": "TAG"}}),
+        (
+            "namespaced",
+            {"image": {"tag": "TAG"}, "watchNamespaces": ["team-a", "team-b"], "policies": {"enabled": True}},
+        ),
         ("everything", EVERYTHING),
     ],
 )
@@ -152,7 +155,8 @@ def test_an_upgrade_renews_the_crds_and_an_uninstall_keeps_them_with_all_service
     own = ("--set", "crds.install=true", "--set", "replicas=0", "--set", f"watchNamespaces={{{kube.namespace}}}")
     kube.apply(pin(), service())
     try:
-        run("install", "p", str(CHART), "--skip-crds", "--take-ownership", *own)
+        run("install", "p", str(CHART), *own[2:])  # as most begin: the CRDs are of the folder crds/
+        run("upgrade", "p", str(CHART), "--take-ownership", *own)
         columns = kube.get("crd", crd)["spec"]["versions"][0]["additionalPrinterColumns"]
         kube("patch", "crd", crd, "--type=json", "-p",
              '[{"op": "remove", "path": "/spec/versions/0/additionalPrinterColumns/0"}]')  # fmt: skip

@@ -1,6 +1,7 @@
 """Alerts and dashboards read what engine and operator export, by names and labels that are really on their pages."""
 
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -123,6 +124,22 @@ def test_every_alert_says_what_to_do_next(helm: str) -> None:
         assert len(rule["annotations"]["next_step"]) > 60, rule["alert"]
         assert rule["labels"]["severity"] in ("warning", "critical")
         assert "<" not in rule["expr"].replace("< 1", ""), "a placeholder is left"
+
+
+def test_next_steps_name_fields_and_values_that_there_are(helm: str) -> None:
+    crd = yaml.safe_load((CHART / "crds" / "inferenceservices.yaml").read_text())
+    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    steps = " ".join(rule["annotations"]["next_step"] for rule in alerts(helm))
+    fields = re.findall(r"\b(?:spec|status)(?:\.[a-zA-Z]+)+", steps)
+    assert len(fields) >= 5
+    assert [field for field in fields if not has_field(schema, field)] == []
+    assert "concurrency" in yaml.safe_load((CHART / "values.yaml").read_text())
+
+
+def has_field(schema: dict[str, Any], path: str) -> bool:
+    for name in path.split("."):
+        schema = schema.get("properties", {}).get(name, {})
+    return bool(schema)
 
 
 def test_an_alert_is_left_out_by_its_name_and_the_schema_knows_all_of_them(helm: str) -> None:
