@@ -1,7 +1,9 @@
 """A user's manifest, applied again and again beside a working operator: no tool sees a difference or a conflict."""
 
 import json
+import os
 import re
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +17,7 @@ from gitops_situations import CASES
 from gitops_tools import argo_drift, flux_drift
 from gitops_world import Operator, add_pods, live, versions, work
 from kstatus import Verdict, verdict
+from parts import KUBERNETES
 
 from pinrail_operator.cluster import Cluster
 
@@ -200,3 +203,19 @@ def test_the_flux_file_names_the_resource_as_it_is() -> None:
         f"{crd['group']}/{crd['versions'][0]['name']}",
         crd["names"]["kind"],
     )
+
+
+def test_the_documented_command_gives_argo_cd_its_scripts_and_keeps_what_is_there(kube: Any, tmp_path: Path) -> None:
+    before = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "argocd-cm", "labels": {"a": "b"}}}
+    kube.apply(before | {"data": {"url": "https://argocd.test"}})
+    page = (ROOT / "docs" / "gitops.md").read_text()
+    (command,) = re.findall(r"```\n(kubectl -n argocd .*?)```", page, flags=re.S)
+    (tmp_path / "kubectl").symlink_to(KUBERNETES.program("kubectl"))
+    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "KUBECONFIG": str(kube.kubeconfig)}
+    own = command.replace("-n argocd", f"-n {kube.namespace}")
+    subprocess.run(["bash", "-euo", "pipefail", "-c", own], check=True, cwd=ROOT, env=env, capture_output=True)
+    found = kube.get("configmap", "argocd-cm")
+    assert (found["data"]["url"], found["metadata"]["labels"]) == ("https://argocd.test", {"a": "b"})
+    for kind in ("InferenceService", "ModelManifest"):
+        script = (ROOT / "docs" / "gitops" / "argocd" / "pinrail.dev" / kind / "health.lua").read_text()
+        assert found["data"][f"resource.customizations.health.pinrail.dev_{kind}"] == script
