@@ -3,15 +3,11 @@
 PINRAIL_RENEW_GOLDEN=1 .venv/bin/python -m pytest -m apiserver tests/apiserver/test_chart.py writes them again.
 """
 
-import os
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from apiserver_documents import pin, service
-from chart_render import CHART, DIGEST, ENGINE, EVERYTHING, check_golden, normal, objects, only, refusal, rendered
+from chart_render import CHART, ENGINE, EVERYTHING, check_golden, normal, objects, only, refusal, rendered
 
 from pinrail_contract.endpoints import PORT
 
@@ -127,43 +123,3 @@ def test_the_rendered_crds_are_those_of_crds_and_stay(helm: str) -> None:
     wanted = [yaml.safe_load(file.read_text()) for file in sorted((CHART / "crds").glob("*.yaml"))]
     assert [(o["metadata"]["name"], o["spec"]) for o in found] == [(o["metadata"]["name"], o["spec"]) for o in wanted]
     assert {o["metadata"]["annotations"]["helm.sh/resource-policy"] for o in found} == {"keep"}
-
-
-class Helm:
-    """helm, against the API server, with a home of its own."""
-
-    def __init__(self, program: str, kube: Any, home: Path) -> None:
-        self.program, self.kube = program, kube
-        self.env = {
-            **os.environ,
-            "HELM_CACHE_HOME": str(home),
-            "HELM_CONFIG_HOME": str(home),
-            "HELM_DATA_HOME": str(home),
-        }
-
-    def __call__(self, *words: str) -> str:
-        command = [self.program, *words, "--kubeconfig", str(self.kube.kubeconfig), "-n", self.kube.namespace]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=self.env)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-
-def test_an_upgrade_renews_the_crds_and_an_uninstall_keeps_them_with_all_services(
-    kube: Any, helm: str, tmp_path: Path
-) -> None:
-    run, crd = Helm(helm, kube, tmp_path), "inferenceservices.pinrail.dev"
-    own = ("--set", "crds.install=true", "--set", "replicas=0", "--set", f"watchNamespaces={{{kube.namespace}}}")
-    kube.apply(pin(), service())
-    try:
-        run("install", "p", str(CHART), *own[2:])  # as most begin: the CRDs are of the folder crds/
-        run("upgrade", "p", str(CHART), "--take-ownership", *own)
-        columns = kube.get("crd", crd)["spec"]["versions"][0]["additionalPrinterColumns"]
-        kube("patch", "crd", crd, "--type=json", "-p",
-             '[{"op": "remove", "path": "/spec/versions/0/additionalPrinterColumns/0"}]')  # fmt: skip
-        run("upgrade", "p", str(CHART), *own, "--set", f"image.digest={DIGEST}")
-        assert kube.get("crd", crd)["spec"]["versions"][0]["additionalPrinterColumns"] == columns
-    finally:
-        run("uninstall", "p")
-    assert kube.exists("crd", crd)
-    assert kube.exists("infs", "chat")
-    assert not kube.exists("deployment", "p-operator")
