@@ -49,6 +49,20 @@ def test_nothing_that_needs_another_crd_is_rendered_by_default(helm: str) -> Non
     assert groups == {"v1", "apps", "rbac.authorization.k8s.io"}
 
 
+def test_values_of_an_older_release_still_render(helm: str) -> None:
+    """`helm upgrade --reuse-values` brings the older chart's values, in which younger keys are not there."""
+    younger = (
+        "crds",
+        "topologySpreadConstraints",
+        "networkPolicy",
+        "podMonitor",
+        "prometheusRule",
+        "dashboards",
+        "policies",
+    )
+    assert objects(rendered(helm, "sys", dict.fromkeys(younger))) == objects(rendered(helm, "sys", {}))
+
+
 def test_an_operator_of_namespaces_gets_no_cluster_wide_right(helm: str) -> None:
     text = rendered(helm, "sys", {"watchNamespaces": ["team-a", "team-b"]})
     kinds = {o["kind"] for o in objects(text)}
