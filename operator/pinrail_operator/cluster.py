@@ -121,7 +121,7 @@ class Cluster:
         """Replace the status; raises Conflict where the service has changed since `body` was read."""
         metadata = body["metadata"]
         path = _path("InferenceService", metadata["namespace"], metadata["name"]) + "/status"
-        await self.api.replace(path, {**body, "status": status})
+        await self.api.replace(path, {**body, "status": status}, names.FIELD_MANAGER)
 
     async def post(self, body: Body, event: Event) -> None:
         """Record an event on a service; one that says the same as an earlier one is dropped while that is kept."""

@@ -29,7 +29,7 @@ def test_a_created_service_is_reconciled_within_seconds(kube: Any, start: Any) -
     until(operator.leads, "leading")
     kube.apply(pin(), service())
     until(lambda: kube.exists("deployment", "chat"), "the Deployment", 5)
-    until(lambda: "conditions" in kube.get("infs", "chat").get("status", {}), "the status", 5)
+    until(lambda: "conditions" in kube.get("infs", "chat")["status"], "the status", 5)
     assert operator.health("livez") == (200, {"stuck": {}, "leader": True})
     kube("delete", "deployment", "chat", "--cascade=background")
     until(lambda: kube.exists("deployment", "chat"), "the Deployment's return", 5)
@@ -43,7 +43,7 @@ def test_a_created_service_is_reconciled_within_seconds(kube: Any, start: Any) -
 def test_a_manifest_that_comes_later_wakes_its_services(kube: Any, start: Any) -> None:
     kube.apply(service())
     until(start().leads, "leading")
-    until(lambda: kube.get("infs", "chat").get("status") is not None, "the status")
+    until(lambda: "conditions" in kube.get("infs", "chat")["status"], "the status")
     assert not kube.exists("deployment", "chat")
     kube.apply(pin())
     until(lambda: kube.exists("deployment", "chat"), "the Deployment", 5)

@@ -55,3 +55,51 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
   resources: [events]
   verbs: [create]
 {{- end }}
+
+{{- /* The release's objects that no namespace holds are named by its own, since two releases may be alike. */ -}}
+{{- define "pinrail.clusterName" -}}
+{{ printf "%s-%s" .Release.Namespace (include "pinrail.name" .) }}
+{{- end }}
+
+{{- /* Matchers of the operator's own series, as the PodMonitor labels them. */ -}}
+{{- define "pinrail.operatorSeries" -}}
+namespace="{{ .Release.Namespace }}",pod=~"{{ include "pinrail.name" . }}-.+"
+{{- end }}
+
+{{- /* What a policy's binding reaches: the namespaces that are watched. */ -}}
+{{- define "pinrail.watched" -}}
+{{- with .Values.watchNamespaces -}}
+matchResources:
+  namespaceSelector:
+    matchExpressions:
+      - {key: kubernetes.io/metadata.name, operator: In, values: [{{ join ", " . }}]}
+{{- end -}}
+{{- end }}
+
+{{- /* One file of dashboards/ as Grafana's JSON: panels in rows of two, each with what its file says. */ -}}
+{{- define "pinrail.dashboard" -}}
+{{- $source := dict "type" "prometheus" "uid" "${source}" }}
+{{- $variables := list (dict "name" "source" "label" "Data source" "type" "datasource" "query" "prometheus") }}
+{{- range .variables }}
+{{- $variable := dict "name" .name "label" .label "type" "query" "datasource" $source "query" .query "refresh" 2 }}
+{{- $all := dict "multi" true "includeAll" true "current" (dict "text" "All" "value" "$__all") }}
+{{- $variables = append $variables (merge $variable $all) }}
+{{- end }}
+{{- $panels := list }}
+{{- range $i, $panel := .panels }}
+{{- $targets := list }}
+{{- range $j, $target := $panel.targets }}
+{{- $expr := $target.expr | replace "<engines>" $.engines | replace "<operator>" $.operator }}
+{{- $target := dict "refId" (printf "%c" (add 65 $j)) "datasource" $source "expr" $expr "legendFormat" $target.legend }}
+{{- $targets = append $targets $target }}
+{{- end }}
+{{- $place := dict "w" 12 "h" 8 "x" (mul 12 (mod $i 2)) "y" (mul 8 (div $i 2)) }}
+{{- $field := dict "defaults" (dict "unit" $panel.unit "min" 0) "overrides" list }}
+{{- $shape := dict "id" (add1 $i) "type" "timeseries" "gridPos" $place "datasource" $source "fieldConfig" $field }}
+{{- $text := dict "title" $panel.title "description" $panel.description "targets" $targets }}
+{{- $panels = append $panels (merge $shape $text) }}
+{{- end }}
+{{- $head := dict "title" .title "uid" .uid "tags" (list "pinrail") "schemaVersion" 39 "editable" true "refresh" "30s" }}
+{{- $body := dict "time" (dict "from" "now-1h" "to" "now") "templating" (dict "list" $variables) "panels" $panels }}
+{{- merge $head $body | toPrettyJson }}
+{{- end }}
