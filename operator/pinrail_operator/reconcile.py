@@ -102,8 +102,9 @@ class Reconciler:
             done=Plan() if refused else plan,
             course=course,
         )
-        await self._report(body, status.render(view, body.get("status", {}), self.now()), view.done, decision)
-        return self.tick if _is_watched(view) else self.resync
+        fresh = status.render(view, body.get("status", {}), self.now())
+        await self._report(body, fresh, view.done, decision)
+        return self.tick if _is_watched(view) or status.is_awaiting(fresh) else self.resync
 
     async def _measure(self, service: InferenceService, observed: Observed) -> Memory:
         """Ask every ready pod, and remember what it says."""

@@ -5,8 +5,8 @@ something is under way, or needs a person.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pinrail_contract import metrics
@@ -33,6 +33,9 @@ QUARANTINED = "Quarantined"
 
 DIGEST_DIFFERS = "DigestDiffers"
 
+PATIENCE = timedelta(seconds=15)
+"""How long a service is without its manifest, and not ready for anything, before a person has to act."""
+
 _BLIND = (Reason.NO_METRICS, Reason.METRICS_INCOMPLETE)
 
 
@@ -58,6 +61,7 @@ class View:
     )  # pod -> the manifest digest that it verified, or FILES_DIFFER
     done: Plan = field(default_factory=Plan)  # what was just carried out
     course: Course = PROCEED  # how the roll-out is helped along
+    is_awaiting: bool = False  # what blocks may be gone in a moment; `render` says so
 
     @property
     def current_pods(self) -> tuple[Pod, ...]:
@@ -127,6 +131,7 @@ def render(view: View, previous: Mapping[str, Any], now: datetime) -> Status:
         previous: The status as it stands.
         now: For conditions that change.
     """
+    view = replace(view, is_awaiting=_awaits_manifest(view, previous, now))
     verified = _model_verified(view)
     workload = _workload_ready(view)
     rollout = _rollout_complete(view)
@@ -161,6 +166,21 @@ def refused(body: Mapping[str, Any], error: SpecError, previous: Mapping[str, An
     kept = {c["type"]: c for c in previous.get("conditions", [])}
     fresh = {c["type"]: c for c in _with_times(conditions, generation, previous, now)}
     return {**previous, "observedGeneration": generation, "conditions": list({**kept, **fresh}.values())}
+
+
+def is_awaiting(status: Status) -> bool:
+    """Whether a status says that something is awaited for a moment, after which it is to be looked at again."""
+    told = {c["type"]: c for c in status["conditions"]}["Reconciling"]
+    return bool((told["status"], told["reason"]) == ("True", Blocked.MANIFEST_MISSING))
+
+
+def _awaits_manifest(view: View, previous: Mapping[str, Any], now: datetime) -> bool:
+    """GitOps tools apply a service before its manifest, and some give all of it up where one object has failed."""
+    if view.blocker is None or view.blocker.reason is not Blocked.MANIFEST_MISSING:
+        return False
+    ready = {c["type"]: c for c in previous.get("conditions", [])}.get("Ready", {})
+    began = ready["lastTransitionTime"] if ready.get("status") == "False" else _written(now)
+    return now - datetime.fromisoformat(began) < PATIENCE
 
 
 def _model_verified(view: View) -> Condition:
@@ -278,6 +298,8 @@ def _stalled(view: View, verified: Condition) -> Condition:
     """Whether a person has to act, with the next step."""
     blocker, failure, workload = view.blocker, view.failure, view.observed.workload
     serving = _old_serving(view)
+    if view.is_awaiting:
+        return Condition("Stalled", "False", "Progressing", "nothing waits for a person yet")
     if blocker is not None:
         return Condition("Stalled", "True", blocker.reason, blocker.message + serving)
     if verified.status == "False" and not _is_served(view, verified):
@@ -301,6 +323,8 @@ def _ready(view: View, stalled: Condition, *parts: Condition) -> Condition:
     name = view.service.model.name
     if stalled.status == "True":
         return Condition("Ready", "False", stalled.reason, stalled.message)
+    if view.blocker is not None:
+        return Condition("Ready", "False", view.blocker.reason, view.blocker.message)
     verified, workload, rollout = parts
     for part in (workload, rollout, verified):
         if part is verified and view.is_at_rest:
@@ -317,6 +341,9 @@ def _reconciling(view: View, stalled: Condition, rollout: Condition, workload: C
         return Condition("Reconciling", "False", "Paused", "spec.paused is true: everything is left as it is")
     if stalled.status == "True":
         return Condition("Reconciling", "False", "Stalled", "see the condition Stalled")
+    if view.blocker is not None:
+        seen = f"it may come within {PATIENCE.seconds} s, where both were applied together"
+        return Condition("Reconciling", "True", view.blocker.reason, f"{view.blocker.message}; {seen}")
     for part in (workload, rollout):
         if part.status != "True":
             return Condition("Reconciling", "True", part.reason, part.message)

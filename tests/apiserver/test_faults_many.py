@@ -1,6 +1,6 @@
 """Very many services, and one that never works: how long until all are there, what it takes, and who is held up.
 
-PINRAIL_FAULTS=full makes a thousand, and looks for a minute whether anything is written without need; else a hundred.
+PINRAIL_FAULTS=full makes a thousand and looks for two minutes whether anything is written without need; else a hundred.
 """
 
 import json
@@ -27,8 +27,8 @@ pytestmark = pytest.mark.apiserver
 
 IS_FULL = os.environ.get("PINRAIL_FAULTS") == "full"
 SERVICES = 1000 if IS_FULL else 100
-RESYNC = 180 if IS_FULL else 5  # seconds; each service is looked at once in it, whatever happens
-STEADY = 60.0 if IS_FULL else 6.0  # seconds in which nothing is to be written
+RESYNC = 100 if IS_FULL else 5  # seconds; each service is looked at once in it, whatever happens
+STEADY = 120.0 if IS_FULL else 6.0  # seconds in which nothing is to be written: longer than RESYNC
 CONVERGED = 300.0  # seconds at most
 MEMORY = 300  # MiB at most
 EDITS = 40 if IS_FULL else 15
@@ -102,6 +102,12 @@ def poisoned(api: Api) -> Iterator[None]:
         thread.join(10)
 
 
+def is_settled(kube: Any) -> bool:
+    made = kube("get", "deployments", "-l", names.SERVICE, "-o", "name").count("\n")
+    seen = kube("get", "infs", "-o", "jsonpath={.items[*].status.observedGeneration}").split()
+    return bool(made == SERVICES and seen == ["1"] * SERVICES)
+
+
 def test_many_services_settle_and_then_nothing_is_written_and_a_poison_delays_nobody(
     kube: Any, start: Callable[..., Process], api: Api, audit: Audit, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -113,9 +119,8 @@ def test_many_services_settle_and_then_nothing_is_written_and_a_poison_delays_no
     operator = start(PINRAIL_RESYNC_SECONDS=str(RESYNC))
     until(operator.leads, "leading")
     until(lambda: told(operator, "pinrail_operator_status_writes_total") >= SERVICES, "all statuses", CONVERGED)
+    until(lambda: is_settled(kube), "all Deployments and statuses", CONVERGED)  # a new service may cost two statuses
     converged = time.monotonic() - began
-    assert kube("get", "deployments", "-l", names.SERVICE, "-o", "name").count("\n") == SERVICES
-    assert kube("get", "infs", "-o", "jsonpath={.items[*].status.observedGeneration}").split() == ["1"] * SERVICES
 
     until(lambda: told(operator, "pinrail_operator_queue_length") == 0, "an empty queue", CONVERGED)
     time.sleep(2)
@@ -124,7 +129,7 @@ def test_many_services_settle_and_then_nothing_is_written_and_a_poison_delays_no
     looks = told(operator, "pinrail_operator_reconciles_total") - looks
     written = [w for w in audit.writes(kube.namespace, quiet_since) if w.resource != "leases"]
     assert written == []
-    assert looks >= SERVICES / 20, "nothing was looked at, so nothing is shown"
+    assert looks >= SERVICES / 2, "nothing was looked at, so nothing is shown"
 
     alone = statistics.median(api.seconds_of_an_edit(f"chat-{i}", 2) for i in range(EDITS))
     with poisoned(api):

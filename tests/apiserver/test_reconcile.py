@@ -5,7 +5,7 @@ No controller runs, so pods are made by hand here, in the words of a kubelet.
 
 import json
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +186,9 @@ async def test_a_field_that_is_taken_out_of_the_spec_goes(operator: Operator, ku
 
 async def test_a_missing_manifest_starts_nothing(operator: Operator, kube: Any) -> None:
     kube.apply(service())
+    await operator()
+    assert condition(kube, "Reconciling") == ("True", "ManifestMissing")
+    operator.reconciler.now = lambda: datetime.now(UTC) + timedelta(seconds=30)
     await operator()
     assert not kube.exists("deployment", "chat")
     assert condition(kube, "ModelVerified") == ("False", "ManifestMissing")

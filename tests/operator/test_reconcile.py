@@ -4,7 +4,7 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -116,11 +116,13 @@ async def test_a_lost_object_is_applied_again_and_looked_after() -> None:
     assert reasons(cluster)["Ready"] == ("True", "Serving")
 
 
-async def test_a_missing_manifest_starts_nothing_and_tells_once() -> None:
+async def test_a_missing_manifest_is_awaited_for_a_moment_and_told_once() -> None:
     cluster = FakeCluster(body(), observed(manifest=None))
-    one = reconciler(cluster)
-    for _ in range(2):
-        assert await one.reconcile(KEY) == 300.0
+    one, start = reconciler(cluster), datetime.now(UTC)
+    for seconds, again in ((0, 5.0), (10, 5.0), (16, 300.0), (316, 300.0)):
+        one.now = lambda at=start + timedelta(seconds=seconds): at  # type: ignore[misc]
+        assert await one.reconcile(KEY) == again
+        assert bool(cluster.events) is (seconds > 10)
     assert cluster.plans == []
     assert reasons(cluster)["Stalled"] == ("True", "ManifestMissing")
     assert [e.reason for e in cluster.events] == ["ManifestMissing"]
@@ -151,9 +153,9 @@ async def test_a_scaling_that_was_refused_is_not_told_as_done() -> None:
 
 
 async def test_an_event_that_is_refused_does_not_keep_the_status_from_being_told() -> None:
-    cluster = FakeCluster(body(), observed(manifest=None), takes_events=False)
+    cluster = FakeCluster(body(), observed(manifest_problem="it is no list", manifest=None), takes_events=False)
     await reconciler(cluster).reconcile(KEY)
-    assert reasons(cluster)["Stalled"] == ("True", "ManifestMissing")
+    assert reasons(cluster)["Stalled"] == ("True", "ManifestInvalid")
 
 
 async def test_a_service_whose_name_is_taken_is_looked_at_soon() -> None:

@@ -83,7 +83,7 @@ ROWS = [
     pytest.param(view(live={}, pods=()), "F T F U F F", "ReplicasStarting", id="new"),
     pytest.param(view(pods=(A, pod("chat-b", is_ready=False))), "F T F T F T", "ReplicasStarting",
                  id="one is starting"),
-    pytest.param(view(blocker=MISSING, seen=observed(manifest=None), target=""), "F F T F F F", "ManifestMissing",
+    pytest.param(view(blocker=MISSING, seen=observed(manifest=None), target=""), "F T F F F F", "ManifestMissing",
                  id="no manifest"),
     pytest.param(view(blocker=Blocker(Blocked.IMAGE_MISSING, "x"), live={}, pods=()), "F F T U F F",
                  "EngineImageMissing", id="no image"),
@@ -129,7 +129,7 @@ ROWS = [
     pytest.param(view(service(suspend=True), pods=(), live=live_objects(service(), replicas=0)), "T F F U T T",
                  "Suspended", id="suspended"),
     pytest.param(view(service(suspend=True), pods=(), blocker=MISSING, live=live_objects(service(), replicas=0)),
-                 "F F T F T T", "ManifestMissing", id="suspended, and blocked"),
+                 "F T F F T T", "ManifestMissing", id="suspended, and blocked"),
 ]  # fmt: skip
 
 
@@ -142,6 +142,21 @@ def test_conditions(seen: View, values: str, ready: str) -> None:
     ]  # fmt: skip
     assert " ".join(found) == values
     assert reasons(rendered)["Ready"] == ready
+
+
+@pytest.mark.parametrize(
+    ("ready", "seconds", "stalled"),
+    [("False", 14, "False"), ("False", 15, "True"), ("False", 600, "True"), ("True", 600, "False")],
+)
+def test_a_manifest_that_was_applied_together_with_its_service_is_awaited(
+    ready: str, seconds: int, stalled: str
+) -> None:
+    """Counted from when it stopped being ready: one that was not ready anyway waits for no manifest of a later spec."""
+    began = (NOW - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    previous = {"conditions": [{"type": "Ready", "status": ready, "reason": "any", "lastTransitionTime": began}]}
+    told = status.render(view(blocker=MISSING, seen=observed(manifest=None), target=""), previous, NOW)
+    assert (conditions(told)["Stalled"], status.is_awaiting(told)) == (stalled, stalled == "False")
+    assert reasons(told)["Ready"] == "ManifestMissing"
 
 
 @pytest.mark.parametrize("seen", [pytest.param(row.values[0], id=row.id) for row in ROWS])
