@@ -183,6 +183,7 @@ def _kubelet_config() -> dict[str, object]:
         "clusterDNS": ["10.96.0.10"],  # nobody is there; without an address there is an event for each pod
         "resolvConf": "",
         "serializeImagePulls": False,  # one heavy image must not hold up the rest
+        "syncFrequency": "10s",  # a changed Secret reaches its pods as fast; a minute is usual
         "podLogsDir": str(RUN / "pods"),
         "volumePluginDir": str(RUN / "volume-plugins"),
         # The disk is the machine's: its being full of other things must neither remove images nor evict pods.

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from pinrail_contract.metrics import LoadSample
 
-from .types import ScalingPolicy
+from .scaling_policy import ScalingPolicy
 from .words import are, counted
 
 

@@ -18,7 +18,8 @@ from .errors import SpecError
 from .explain import running_image, running_verifier
 from .observed import Observed
 from .plan import plan_for
-from .types import KIND, InferenceService, ScalingPolicy
+from .scaling_policy import ScalingPolicy
+from .types import KIND, InferenceService
 from .words import are, counted
 
 Body = Mapping[str, Any]

@@ -19,7 +19,8 @@ from .manifests import objects_for
 from .observed import Body, Observed, Pod, Ref, Workload
 from .overview import what_matters
 from .phrases import conditions, is_healthy, is_seen, seconds_since
-from .types import InferenceService, ScalingPolicy
+from .scaling_policy import ScalingPolicy
+from .types import InferenceService
 
 Told = dict[str, Any]
 

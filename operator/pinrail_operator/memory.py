@@ -10,7 +10,8 @@ from pinrail_contract.metrics import LoadSample
 
 from .autoscale import Decision, Report, Want, decide
 from .observed import Observed
-from .types import InferenceService, ScalingMode
+from .scaling_policy import ScalingMode
+from .types import InferenceService
 
 FRESH = 30.0  # seconds during which a load still says which pod is the emptiest
 

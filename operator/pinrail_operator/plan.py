@@ -15,7 +15,8 @@ from .manifests import newborn, objects_for, quarantined, replicas
 from .observed import Observed, Ref, Workload
 from .quarantine import CLEAR, Verdict
 from .rollout import PROCEED, Action, Course, is_complete
-from .types import InferenceService, ScalingMode
+from .scaling_policy import ScalingMode
+from .types import InferenceService
 
 Object = Mapping[str, Any]
 Loads = Mapping[str, LoadSample]  # by pod

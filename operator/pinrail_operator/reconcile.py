@@ -19,8 +19,8 @@ from .memory import Memory
 from .metrics import Scrape
 from .observed import Observed, Pod
 from .plan import Plan, plan_for, target_revision
-from .status import View
 from .types import InferenceService, ServiceKey
+from .view import View
 
 log = logging.getLogger("pinrail.operator")
 

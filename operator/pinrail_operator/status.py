@@ -5,22 +5,18 @@ something is under way, or needs a person.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
-from pinrail_contract import metrics
-from pinrail_contract.launch import Verification
-
 from . import names, quarantine
-from .autoscale import Decision, Inputs, Reason
-from .checks import MODEL_REASONS, Blocked, Blocker
+from .checks import MODEL_REASONS, Blocked
 from .errors import SpecError
-from .failures import Failure, first_failure
-from .observed import OVERDUE, Observed, Pod
-from .plan import Plan, is_rolled_out
-from .rollout import PROCEED, Action, Course, since
-from .types import EngineType, InferenceService, ScalingMode
+from .observed import OVERDUE, Pod
+from .rollout import Action, since
+from .scaling_status import last_decision, scaling_active
+from .types import EngineType
+from .view import Condition, View, written
 from .words import are, counted
 
 Status = dict[str, Any]
@@ -35,92 +31,6 @@ DIGEST_DIFFERS = "DigestDiffers"
 
 PATIENCE = timedelta(seconds=15)
 """How long a service is without its manifest, and not ready for anything, before a person has to act."""
-
-_BLIND = (Reason.NO_METRICS, Reason.METRICS_INCOMPLETE)
-
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    type: str
-    status: str  # True, False or Unknown
-    reason: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View:
-    """All that a status is computed from."""
-
-    service: InferenceService
-    observed: Observed
-    target: str  # the revision that the spec asks for; empty where the manifest is not known
-    blocker: Blocker | None
-    decision: Decision | None
-    digests: Mapping[str, str] = field(
-        default_factory=dict
-    )  # pod -> the manifest digest that it verified, or FILES_DIFFER
-    done: Plan = field(default_factory=Plan)  # what was just carried out
-    course: Course = PROCEED  # how the roll-out is helped along
-    is_awaiting: bool = False  # what blocks may be gone in a moment; `render` says so
-
-    @property
-    def current_pods(self) -> tuple[Pod, ...]:
-        """Pods of the revision that the spec asks for."""
-        return tuple(p for p in self.observed.pods if self.target and p.revision == self.target)
-
-    @property
-    def ready_current(self) -> tuple[Pod, ...]:
-        return tuple(p for p in self.current_pods if p.is_ready)
-
-    @property
-    def differing(self) -> tuple[Pod, ...]:
-        """Ready replicas that serve other files than the manifest's, as verification that only warns lets them."""
-        return tuple(p for p in self.ready_current if self.digests.get(p.name) == metrics.FILES_DIFFER)
-
-    @property
-    def wrong(self) -> tuple[quarantine.Wrong, ...]:
-        """Ready replicas of the wanted revision that report something else than their pin."""
-        seen = quarantine.wrong_pods(self.observed, self.digests)
-        return tuple(w for w in seen if self.target and w.pod.revision == self.target)
-
-    @property
-    def quarantined(self) -> tuple[Pod, ...]:
-        """Pods of the wanted revision that were taken out of service."""
-        return tuple(p for p in self.observed.quarantined if self.target and p.revision == self.target)
-
-    @property
-    def tolerates(self) -> bool:
-        """Whether what differs is served all the same."""
-        return self.service.verification is Verification.WARN
-
-    @property
-    def failure(self) -> Failure | None:
-        return first_failure(self.current_pods)
-
-    @property
-    def is_applying(self) -> bool:
-        """What was observed is about to change, since something was just applied; the scaler's work is no change."""
-        scales = self.done.scale is not None and self.decision is None
-        return bool(self.done.apply or self.done.settle or self.done.marks) or scales
-
-    @property
-    def is_at_rest(self) -> bool:
-        """None is asked for, and none is left."""
-        return self.service.least_replicas == 0 and not self.observed.pods
-
-    @property
-    def is_rolled_out(self) -> bool:
-        """By the pods themselves while the Deployment's counts are of an older spec, as after each scaling."""
-        workload, pods = self.observed.workload, self.observed.pods
-        if workload is None or workload.is_current or workload.revision != self.target:
-            return is_rolled_out(workload, self.target)
-        return bool(pods) and all(p.revision == self.target for p in pods)
-
-    @property
-    def verified(self) -> int:
-        """Ready replicas that report the pinned digest."""
-        pinned = self.service.model.digest
-        return sum(self.digests.get(p.name) == pinned for p in self.observed.ready_pods)
 
 
 def render(view: View, previous: Mapping[str, Any], now: datetime) -> Status:
@@ -138,7 +48,7 @@ def render(view: View, previous: Mapping[str, Any], now: datetime) -> Status:
     stalled = _stalled(view, verified)
     ready = _ready(view, stalled, verified, workload, rollout)
     reconciling = _reconciling(view, stalled, rollout, workload)
-    conditions = [ready, reconciling, stalled, verified, workload, *_scaling_active(view), rollout]
+    conditions = [ready, reconciling, stalled, verified, workload, *scaling_active(view), rollout]
     found = view.observed.workload
     status: Status = {
         "observedGeneration": view.service.generation,
@@ -151,7 +61,7 @@ def render(view: View, previous: Mapping[str, Any], now: datetime) -> Status:
         "revision": _revision(view, previous),
         "model": _model(view),
     }
-    scaling = _scaling(view, previous.get("scaling", {}), now) if view.service.scaling is not None else {}
+    scaling = last_decision(view, previous.get("scaling", {}), now) if view.service.scaling is not None else {}
     return {**status, "scaling": scaling} if scaling else status
 
 
@@ -179,7 +89,7 @@ def _awaits_manifest(view: View, previous: Mapping[str, Any], now: datetime) -> 
     if view.blocker is None or view.blocker.reason is not Blocked.MANIFEST_MISSING:
         return False
     ready = {c["type"]: c for c in previous.get("conditions", [])}.get("Ready", {})
-    began = ready["lastTransitionTime"] if ready.get("status") == "False" else _written(now)
+    began = ready["lastTransitionTime"] if ready.get("status") == "False" else written(now)
     return now - datetime.fromisoformat(began) < PATIENCE
 
 
@@ -352,74 +262,6 @@ def _reconciling(view: View, stalled: Condition, rollout: Condition, workload: C
     return Condition("Reconciling", "False", "Settled", "the cluster holds what the spec asks for")
 
 
-def _scaling_active(view: View) -> list[Condition]:
-    """Left out for a fixed number of replicas: there is nothing that could be healthy or not."""
-    policy, decision = view.service.scaling, view.decision
-    if policy is None:
-        return []
-    if policy.mode is ScalingMode.PAUSED:
-        return [Condition("ScalingActive", "False", "ScalingPaused", "spec.scaling.mode is Paused")]
-    if view.blocker is not None:
-        return [
-            Condition("ScalingActive", "False", view.blocker.reason, "nothing is scaled: see the condition Stalled")
-        ]
-    if decision is None:
-        return [Condition("ScalingActive", "Unknown", "NoDecision", "there is nothing to scale yet")]
-    if policy.mode is ScalingMode.RECOMMEND:
-        return [Condition("ScalingActive", "False", "RecommendOnly", "spec.scaling.mode is Recommend")]
-    status = "False" if decision.reason in _BLIND else "True"
-    return [Condition("ScalingActive", status, decision.reason, _SCALING_MESSAGES[decision.reason])]
-
-
-_SCALING_MESSAGES = {
-    Reason.BELOW_MINIMUM: "there were fewer than minReplicas",
-    Reason.ABOVE_MAXIMUM: "there were more than maxReplicas",
-    Reason.NO_METRICS: "no ready replica reports its load: nothing is scaled",
-    Reason.CACHE_DEMAND: "KV blocks ran short: replicas are added",
-    Reason.SLOT_DEMAND: "request slots ran short: replicas are added",
-    Reason.STABILIZING_UP: "more is needed; it has to last for behavior.scaleUp's window",
-    Reason.AT_MAXIMUM: "more is needed than maxReplicas allows",
-    Reason.METRICS_INCOMPLETE: "not every ready replica reports its load: none is removed",
-    Reason.REPLICAS_STARTING: "replicas are starting: none is removed",
-    Reason.STEADY: "the load fits the replicas",
-    Reason.QUEUED_REQUESTS: "fewer would do, but a queue is at targets.queueDepth: none is removed",
-    Reason.STABILIZING_DOWN: "fewer would do; it has to last for behavior.scaleDown's window",
-    Reason.LOW_DEMAND: "fewer will do: replicas are removed",
-}
-"""Without figures, which would make each tick a write; those stand in status.scaling."""
-
-
-def _scaling(view: View, previous: Mapping[str, Any], now: datetime) -> Status:
-    """The last decision, and the last one that changed the number of replicas.
-
-    The figures are renewed when they have moved by a twentieth of the supply.
-    """
-    decision = view.decision
-    if decision is None:
-        return dict(previous)
-    kept = {"lastScale": previous["lastScale"]} if "lastScale" in previous else {}
-    if view.done.scale is not None and decision.replicas != decision.inputs.current:
-        change = {"from": decision.inputs.current, "to": decision.replicas, "reason": str(decision.reason)}
-        kept = {"lastScale": {**change, "message": decision.message, "time": _written(now)}}
-    fresh = {**_figures(decision), **kept}
-    told = ("desiredReplicas", "reason", "reporting", "supplyBlocks", "lastScale")
-    same = all(previous.get(key) == fresh.get(key) for key in told)
-    moved = abs(previous.get("demandBlocks", 0) - fresh["demandBlocks"]) * 20
-    return dict(previous) if same and moved < max(1, fresh["supplyBlocks"]) else fresh
-
-
-def _figures(decision: Decision) -> Status:
-    inputs: Inputs = decision.inputs
-    return {
-        "desiredReplicas": decision.replicas,
-        "reason": str(decision.reason),
-        "message": decision.message,
-        "demandBlocks": round(inputs.demand_blocks),
-        "supplyBlocks": round(inputs.supply_blocks),
-        "reporting": inputs.reporting,
-    }
-
-
 def _revision(view: View, previous: Mapping[str, Any]) -> Status:
     """`current` is the last one that all replicas were of."""
     current = view.target if view.is_rolled_out else previous.get("revision", {}).get("current", "")
@@ -445,7 +287,7 @@ def _with_times(
 ) -> list[dict[str, Any]]:
     """As the API has them; lastTransitionTime moves only where `status` does."""
     before = {c["type"]: c for c in previous.get("conditions", [])}
-    stamp = _written(now)
+    stamp = written(now)
     return [
         {
             "type": c.type,
@@ -459,8 +301,3 @@ def _with_times(
         }
         for c in conditions
     ]
-
-
-def _written(moment: datetime) -> str:
-    """As Kubernetes writes times."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

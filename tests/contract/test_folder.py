@@ -72,6 +72,14 @@ def test_everything_wrong_is_named_in_one_run(folder: Path, manifest: ModelManif
     }
 
 
+@pytest.mark.parametrize("name", ["modeling_x.py", ".git/config", "sub/model.bin", ".hidden", "__init__.py"])
+def test_what_no_manifest_names_is_told_wherever_it_lies(folder: Path, manifest: ModelManifest, name: str) -> None:
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text("import os")
+    (found,) = mismatches(folder, manifest)
+    assert (found.fault, found.path.rstrip("/")) in ((Fault.EXTRA, name), (Fault.EXTRA, name.partition("/")[0]))
+
+
 def test_a_file_swapped_after_the_check_is_not_what_the_descriptor_reads(folder: Path, manifest: ModelManifest) -> None:
     with verified(folder, manifest) as hashed:
         assert hashed.mismatches == ()

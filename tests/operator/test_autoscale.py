@@ -9,7 +9,7 @@ from operator_builders import load
 
 from pinrail_contract.metrics import LoadSample
 from pinrail_operator.autoscale import Decision, Reason, Report, Want, decide
-from pinrail_operator.types import ScalingPolicy
+from pinrail_operator.scaling_policy import ScalingPolicy
 
 NOW = 1_000.0
 POLICY = ScalingPolicy(min_replicas=1, max_replicas=5, down_window=60, stale_after=30)

@@ -10,7 +10,8 @@ import yaml
 from operator_builders import MANIFEST_SPEC, body
 
 from pinrail_contract.pins import MAX_FILES, ModelManifest, Role
-from pinrail_operator.types import MAX_REPLICAS, InferenceService
+from pinrail_operator.scaling_policy import MAX_REPLICAS
+from pinrail_operator.types import InferenceService
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "crds").glob("*.yaml"))

@@ -23,8 +23,10 @@ from pinrail_operator.manifests import objects_for
 from pinrail_operator.observed import Observed, Ref
 from pinrail_operator.overview import overview, overview_text, what_matters
 from pinrail_operator.phrases import age, size
-from pinrail_operator.status import View, render
-from pinrail_operator.types import InferenceService, ScalingPolicy
+from pinrail_operator.scaling_policy import ScalingPolicy
+from pinrail_operator.status import render
+from pinrail_operator.types import InferenceService
+from pinrail_operator.view import View
 
 NOW = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
 GOLDEN = Path(__file__).parent / "golden"

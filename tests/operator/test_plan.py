@@ -27,7 +27,8 @@ from pinrail_operator.autoscale import Decision, Report, decide
 from pinrail_operator.checks import Blocked, Blocker
 from pinrail_operator.observed import Ref
 from pinrail_operator.plan import Plan, is_rolled_out, plan_for, target_revision
-from pinrail_operator.types import InferenceService, ScalingMode, ScalingPolicy
+from pinrail_operator.scaling_policy import ScalingMode, ScalingPolicy
+from pinrail_operator.types import InferenceService
 
 GOLDEN = Path(__file__).parent / "golden"
 RICH = {

@@ -12,7 +12,7 @@ from pinrail_operator import status
 from pinrail_operator.observed import Fault, Ref
 from pinrail_operator.plan import target_revision
 from pinrail_operator.rollout import PROCEED, Action, Course, Mark, Reason
-from pinrail_operator.status import View
+from pinrail_operator.view import View
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 MADE = {"created": NOW - timedelta(minutes=2)}

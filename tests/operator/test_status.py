@@ -22,14 +22,14 @@ from operator_builders import (
 from pinrail_contract.metrics import FILES_DIFFER
 from pinrail_contract.termination import Reason as Ending
 from pinrail_contract.termination import Termination
-from pinrail_operator import status
+from pinrail_operator import scaling_status, status
 from pinrail_operator.autoscale import Reason, Report, decide
 from pinrail_operator.checks import Blocked, Blocker
 from pinrail_operator.errors import SpecError
 from pinrail_operator.observed import Fault
 from pinrail_operator.plan import Plan, target_revision
 from pinrail_operator.quarantine import BARRED
-from pinrail_operator.status import View
+from pinrail_operator.view import View
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 STAMP = "2026-01-02T03:04:05Z"
@@ -313,7 +313,7 @@ def test_scaling_active(seen: View, value: str, reason: str) -> None:
 
 
 def test_every_scaling_reason_has_its_words() -> None:
-    assert set(status._SCALING_MESSAGES) == set(Reason)
+    assert set(scaling_status.MESSAGES) == set(Reason)
 
 
 def test_a_refused_spec_keeps_what_is_known() -> None:

@@ -10,7 +10,8 @@ from operator_builders import DIGEST, IMAGE, body, scaled, service
 
 from pinrail_contract.launch import LaunchSpec
 from pinrail_operator.errors import SpecError
-from pinrail_operator.types import InferenceService, ScalingMode, ScalingPolicy, ServiceKey
+from pinrail_operator.scaling_policy import ScalingMode, ScalingPolicy
+from pinrail_operator.types import InferenceService, ServiceKey
 
 CRDS = Path(__file__).parents[2] / "crds"
 MODEL = {"name": "tiny", "manifestRef": {"name": "tiny-v1"}, "digest": DIGEST}

@@ -14,7 +14,8 @@ from pinrail_contract.errors import ModelError
 from pinrail_contract.termination import ExitCode
 
 from .. import autoscale
-from ..types import InferenceService, ScalingMode
+from ..scaling_policy import ScalingMode
+from ..types import InferenceService
 from .replica import Replica, free_port, last_words, refresh, start, stop
 
 KILL_AFTER = 10.0  # seconds past the drain time

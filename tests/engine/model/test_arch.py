@@ -65,6 +65,7 @@ def test_spellings(change: dict[str, Any], attribute: str, value: object) -> Non
         ({"architectures": ["GPT2LMHeadModel"]}, r"architectures: got \['GPT2LMHeadModel'\], want a list of one of"),
         ({"architectures": []}, r"architectures: got \[\]"),
         ({"auto_map": {"AutoModel": "x.py"}}, "auto_map: got .*, want no such key"),
+        ({"_attn_implementation_internal": "org/kernel"}, "_attn_implementation_internal: got .*, want no such key"),
         ({"_attn_implementation": "eager"}, "_attn_implementation: got 'eager', want no such key"),
         ({"quantization_config": {"bits": 4}}, "quantization_config: got .*, want no such key"),
         ({"rope_scaling": {"type": "linear"}}, "rope_scaling: got .*, want None"),

@@ -1,0 +1,70 @@
+"""How replicas follow the load: `spec.scaling`, parsed. Pure."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Self
+
+from .errors import SpecError
+from .fields import Fields
+
+MAX_REPLICAS = 1000
+
+
+class ScalingMode(StrEnum):
+    ACTIVE = "Active"  # scales
+    RECOMMEND = "Recommend"  # only reports what it would do
+    PAUSED = "Paused"  # neither
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingPolicy:
+    """How far and how fast replicas follow the load (`spec.scaling`)."""
+
+    min_replicas: int
+    max_replicas: int
+    mode: ScalingMode = ScalingMode.ACTIVE
+    up_target: float = 0.85  # share of KV blocks or slots above which replicas are added
+    down_target: float = 0.70  # share that fewer replicas must not exceed
+    queue_depth: int = 5  # requests waiting in one replica that forbid scaling down
+    up_window: float = 0.0  # seconds that a higher demand must last
+    down_window: float = 300.0  # seconds that a lower demand must last
+    stale_after: float = 30.0  # seconds after which a replica's figures count as missing
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.min_replicas <= self.max_replicas:
+            seen = f"got minReplicas {self.min_replicas} and maxReplicas {self.max_replicas}"
+            raise SpecError("spec.scaling", f"{seen}, want minReplicas <= maxReplicas")
+        if not 0 < self.down_target < self.up_target <= 1:
+            seen = f"got scaleDownUtilization {self.down_target:g} and cacheUtilization {self.up_target:g}"
+            raise SpecError("spec.scaling.targets", f"{seen}, want 0 < scaleDownUtilization < cacheUtilization <= 1")
+
+    @classmethod
+    def parse(cls, f: Fields) -> Self:
+        targets = f.child("targets", {"cacheUtilization", "scaleDownUtilization", "queueDepth"})
+        behavior = f.child("behavior", {"scaleUp", "scaleDown"})
+        return cls(
+            min_replicas=f.integer("minReplicas", least=1, most=MAX_REPLICAS, default=1),
+            max_replicas=f.integer("maxReplicas", least=1, most=MAX_REPLICAS),
+            mode=f.choice("mode", ScalingMode.ACTIVE),
+            up_target=_share(targets, "cacheUtilization", "0.85"),
+            down_target=_share(targets, "scaleDownUtilization", "0.70"),
+            queue_depth=targets.integer("queueDepth", least=1, most=10**6, default=5),
+            up_window=_window(behavior, "scaleUp", 0),
+            down_window=_window(behavior, "scaleDown", 300),
+            stale_after=f.child("metrics", {"staleAfterSeconds"}).integer(
+                "staleAfterSeconds", least=10, most=3600, default=30
+            ),
+        )
+
+    def clamp(self, replicas: int) -> int:
+        return max(self.min_replicas, min(replicas, self.max_replicas))
+
+
+def _share(f: Fields, name: str, default: str) -> float:
+    wanted = f'a decimal string of 0 to 1 such as "{default}"'
+    return float(f.text(name, pattern=r"0\.[0-9]{1,3}|1(\.0{1,3})?", wanted=wanted, default=default))
+
+
+def _window(behavior: Fields, name: str, default: int) -> int:
+    direction = behavior.child(name, {"stabilizationWindowSeconds"})
+    return direction.integer("stabilizationWindowSeconds", least=0, most=3600, default=default)

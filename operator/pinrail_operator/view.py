@@ -1,0 +1,106 @@
+"""All that a status is computed from, and what it says of itself. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from pinrail_contract import metrics
+from pinrail_contract.launch import Verification
+
+from . import quarantine
+from .autoscale import Decision
+from .checks import Blocker
+from .failures import Failure, first_failure
+from .observed import Observed, Pod
+from .plan import Plan, is_rolled_out
+from .rollout import PROCEED, Course
+from .types import InferenceService
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    type: str
+    status: str  # True, False or Unknown
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """All that a status is computed from."""
+
+    service: InferenceService
+    observed: Observed
+    target: str  # the revision that the spec asks for; empty where the manifest is not known
+    blocker: Blocker | None
+    decision: Decision | None
+    digests: Mapping[str, str] = field(
+        default_factory=dict
+    )  # pod -> the manifest digest that it verified, or FILES_DIFFER
+    done: Plan = field(default_factory=Plan)  # what was just carried out
+    course: Course = PROCEED  # how the roll-out is helped along
+    is_awaiting: bool = False  # what blocks may be gone in a moment; `render` says so
+
+    @property
+    def current_pods(self) -> tuple[Pod, ...]:
+        """Pods of the revision that the spec asks for."""
+        return tuple(p for p in self.observed.pods if self.target and p.revision == self.target)
+
+    @property
+    def ready_current(self) -> tuple[Pod, ...]:
+        return tuple(p for p in self.current_pods if p.is_ready)
+
+    @property
+    def differing(self) -> tuple[Pod, ...]:
+        """Ready replicas that serve other files than the manifest's, as verification that only warns lets them."""
+        return tuple(p for p in self.ready_current if self.digests.get(p.name) == metrics.FILES_DIFFER)
+
+    @property
+    def wrong(self) -> tuple[quarantine.Wrong, ...]:
+        """Ready replicas of the wanted revision that report something else than their pin."""
+        seen = quarantine.wrong_pods(self.observed, self.digests)
+        return tuple(w for w in seen if self.target and w.pod.revision == self.target)
+
+    @property
+    def quarantined(self) -> tuple[Pod, ...]:
+        """Pods of the wanted revision that were taken out of service."""
+        return tuple(p for p in self.observed.quarantined if self.target and p.revision == self.target)
+
+    @property
+    def tolerates(self) -> bool:
+        """Whether what differs is served all the same."""
+        return self.service.verification is Verification.WARN
+
+    @property
+    def failure(self) -> Failure | None:
+        return first_failure(self.current_pods)
+
+    @property
+    def is_applying(self) -> bool:
+        """What was observed is about to change, since something was just applied; the scaler's work is no change."""
+        scales = self.done.scale is not None and self.decision is None
+        return bool(self.done.apply or self.done.settle or self.done.marks) or scales
+
+    @property
+    def is_at_rest(self) -> bool:
+        """None is asked for, and none is left."""
+        return self.service.least_replicas == 0 and not self.observed.pods
+
+    @property
+    def is_rolled_out(self) -> bool:
+        """By the pods themselves while the Deployment's counts are of an older spec, as after each scaling."""
+        workload, pods = self.observed.workload, self.observed.pods
+        if workload is None or workload.is_current or workload.revision != self.target:
+            return is_rolled_out(workload, self.target)
+        return bool(pods) and all(p.revision == self.target for p in pods)
+
+    @property
+    def verified(self) -> int:
+        """Ready replicas that report the pinned digest."""
+        pinned = self.service.model.digest
+        return sum(self.digests.get(p.name) == pinned for p in self.observed.ready_pods)
+
+
+def written(moment: datetime) -> str:
+    """As Kubernetes writes times."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
