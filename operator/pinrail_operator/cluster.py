@@ -104,8 +104,8 @@ class Cluster:
         return _Quiet(*_manifest(manifest), live, tuple((history or {}).get("items", [])))
 
     async def apply(self, namespace: str, plan: Plan) -> None:
-        """Carry out a plan, in its order."""
-        await asyncio.gather(*(self._quarantine(namespace, pod) for pod in plan.quarantine))
+        """Carry out a plan, in its order; a quarantine that is refused is raised last: the rest may be its cure."""
+        refused = await asyncio.gather(*(self._quarantine(namespace, pod) for pod in plan.quarantine))
         await asyncio.gather(*(self._mark(namespace, pod, mark) for pod, mark in plan.marks))
         await asyncio.gather(*(self._set_cost(namespace, pod, cost) for pod, cost in plan.costs))
         for body in plan.apply:
@@ -116,6 +116,8 @@ class Cluster:
             await self._apply(namespace, body, names.FIELD_MANAGER)
         for ref in plan.delete:
             await self.api.delete(_path(ref.kind, namespace, ref.name))
+        for refusal in filter(None, refused):
+            raise refusal
 
     async def write_status(self, body: Body, status: Body) -> None:
         """Replace the status; raises Conflict where the service has changed since `body` was read."""
@@ -130,15 +132,19 @@ class Cluster:
         except Conflict:
             return
 
-    async def _quarantine(self, namespace: str, pod: Body) -> None:
-        """Raises Refused where the pod may not be written; one whose owners may not be is left without ours."""
+    async def _quarantine(self, namespace: str, pod: Body) -> Refused | None:
+        """The refusal where the pod may not be written; one whose owners may not be is left without ours."""
         try:
             await self._apply(namespace, pod, names.QUARANTINE_FIELD_MANAGER)
         except Refused as e:
             log.warning("owner of quarantined pod %s/%s: %s", namespace, pod["metadata"]["name"], e)
             metadata = {key: pod["metadata"][key] for key in ("labels", "annotations")}
             path = _path("Pod", namespace, pod["metadata"]["name"])
-            await self.api.merge(path, {"metadata": metadata}, names.QUARANTINE_FIELD_MANAGER)
+            try:
+                await self.api.merge(path, {"metadata": metadata}, names.QUARANTINE_FIELD_MANAGER)
+            except Refused as refusal:
+                return refusal
+        return None
 
     async def _mark(self, namespace: str, pod: str, mark: str) -> None:
         """One that cannot be written is not selected, whatever it was to carry; the next look tries again."""

@@ -12,7 +12,7 @@ from pinrail_contract.errors import PinrailError
 from pinrail_contract.pins import KIND as MANIFEST_KIND
 from pinrail_contract.pins import ModelManifest
 
-from . import checks, pods
+from . import checks, history, pods
 from .checks import Blocked
 from .errors import SpecError
 from .explain import running_image, running_verifier
@@ -187,7 +187,10 @@ def exit_code(told: list[Told]) -> int:
 
 
 def _acts(told: Told | None) -> bool:
-    return told is not None and (told["restart"] is not False or told["moved"] != 0 or bool(told["writes"]))
+    """A record of the revision alone, as of an operator that is not upgraded yet, changes nothing that runs."""
+    if told is None:
+        return False
+    return told["restart"] is not False or told["moved"] != 0 or bool({*told["writes"]} - {history.RECORD})
 
 
 def with_manifest(observed: Observed, document: Body | None) -> Observed:

@@ -1,7 +1,8 @@
 """The revisions that a service has had, kept as ControllerRevisions: what each one's pods were made from. Pure.
 
 A record holds the fields of the spec that pods are made from, as they were written, and the image that was meant, so
-that to apply it again gives the very same revision, whose ReplicaSet may still be there. Records are written once; only
+that to apply it again gives the very same revision, whose ReplicaSet may still be there; for an engine that ours
+verifies for, so long as the operator's own engine image is the same. Records are written once; only
 their number moves, when the service comes back to one.
 """
 
@@ -54,7 +55,8 @@ def due(service: InferenceService, observed: Observed, target: str, image: str) 
 def left_over(service: InferenceService, observed: Observed, target: str) -> tuple[Ref, ...]:
     """Records of revisions beyond `revisionHistoryLimit` that neither pods nor the Deployment are of."""
     workload = observed.workload
-    in_use = {target, *(p.revision for p in observed.pods), *([workload.revision] if workload is not None else [])}
+    pods = (*observed.pods, *observed.quarantined)
+    in_use = {target, *(p.revision for p in pods), *([workload.revision] if workload is not None else [])}
     old = [r for r in records(service, observed) if revision_of(r) not in in_use]
     return tuple(Ref(RECORD, r["metadata"]["name"]) for r in old[service.revision_history :])
 

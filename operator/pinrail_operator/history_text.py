@@ -24,12 +24,13 @@ def told(facts: Facts, now: datetime) -> list[Told]:
 
 
 def record_of(facts: Facts, revision: str) -> Record:
-    """The record of a revision, or of the one before the newest where none is named.
+    """The record of a revision, or of the newest that asks for something else.
 
     Raises OperatorError, with those that there are, where there is no such record.
     """
     found = _records(facts)
-    named = [r for r in found if history.revision_of(r) == revision] if revision else found[1:]
+    others = [r for r in found if r["data"] != found[0]["data"]]  # by what they ask for, so that something comes back
+    named = [r for r in found if history.revision_of(r) == revision] if revision else others
     if named:
         return named[0]
     name, there = facts.body["metadata"]["name"], ", ".join(history.revision_of(r) for r in found)
@@ -74,5 +75,5 @@ def _row(line: Told) -> dict[str, str]:
         "PODS": str(line["pods"]),
         "PIN": short(line["pinned"]),
         "IMAGE": short(line["image"].rpartition("@")[2]) if "@" in line["image"] else line["image"],
-        "CHANGED": "-" if changed is None else ", ".join(changed) or "nothing but the template's version",
+        "CHANGED": "-" if changed is None else ", ".join(changed) or "nothing of the spec",
     }

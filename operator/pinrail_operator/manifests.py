@@ -35,7 +35,7 @@ def objects_for(
         _stamped(_config_map(service, manifest)),
         _stamped(_service(service, verdict)),
         _stamped(_disruption_budget(service)),
-        _stamped(_steered(_held(_deployment(service, manifest, image), verdict), course)),
+        _stamped(_steered(_held(_deployment(service, manifest, image), verdict, course), course)),
     )
 
 
@@ -88,9 +88,10 @@ def _deployment(service: InferenceService, manifest: ModelManifest, image: str) 
     }
 
 
-def _held(deployment: Object, verdict: Verdict) -> Object:
-    """The Deployment while its roll-out stands still."""
-    return {**deployment, "spec": {**deployment["spec"], "paused": True}} if verdict.is_held else deployment
+def _held(deployment: Object, verdict: Verdict, course: Course) -> Object:
+    """The Deployment while its roll-out stands still; one that is aborted has to go back."""
+    is_held = verdict.is_held and course.action is not Action.ABORT
+    return {**deployment, "spec": {**deployment["spec"], "paused": True}} if is_held else deployment
 
 
 def _steered(deployment: Object, course: Course) -> Object:

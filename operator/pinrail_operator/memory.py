@@ -10,6 +10,7 @@ from pinrail_contract.metrics import LoadSample
 
 from .autoscale import Decision, Report, Want, decide
 from .observed import Observed
+from .quarantine import BARRED
 from .scaling_policy import ScalingMode
 from .types import InferenceService
 
@@ -38,7 +39,7 @@ class Memory:
         policy, workload = service.scaling, observed.workload
         if policy is None or workload is None or policy.mode is ScalingMode.PAUSED or service.paused:
             return None
-        ready = observed.ready_pods
+        ready = [p for p in observed.ready_pods if p.mark != BARRED]  # those count as if they had yet to come
         reports = [self._report(p.name, now) for p in ready]
         starting = max(0, workload.replicas - len(ready))
         self.last = decide(policy, reports, current=workload.replicas, starting=starting, history=self.history, now=now)

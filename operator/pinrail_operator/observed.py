@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Self
 
+from pinrail_contract.launch import Verification
 from pinrail_contract.metrics import FILES_DIFFER
 from pinrail_contract.pins import ModelManifest
 from pinrail_contract.termination import Reason, Termination
@@ -13,7 +14,7 @@ from . import names
 
 Body = Mapping[str, Any]
 
-_DIGEST_FLAG, _SLOTS_FLAG = "--digest=", "--max-num-seqs="
+_DIGEST_FLAG, _SLOTS_FLAG, _VERIFICATION_FLAG = "--digest=", "--max-num-seqs=", "--verification="
 
 OVERDUE = "ProgressDeadlineExceeded"
 """Reason of the Deployment's condition Progressing."""
@@ -91,6 +92,7 @@ class Pod:
     pin: str = ""  # the digest that its engine is told to serve; empty where it is told none
     verified: str = ""  # the digest that its init container found, FILES_DIFFER, or empty where none verifies
     slots: int = 0  # requests that its engine is told to run at once; 0 where it is not told
+    tolerates: bool = False  # its engine is told to serve what differs
     mark: str = ""  # whether it may serve, where the Service selects by that
     is_quarantined: bool = False
     quarantine: str = ""  # what it reported, where it is
@@ -116,6 +118,7 @@ class Pod:
             pin=_told(body, _DIGEST_FLAG),
             verified=_verified(status),
             slots=int(told) if (told := _told(body, _SLOTS_FLAG)).isdecimal() else 0,
+            tolerates=_told(body, _VERIFICATION_FLAG) == Verification.WARN,
             mark=labels.get(names.SERVING, ""),
             is_quarantined=labels.get(names.SERVICE, "").endswith(names.QUARANTINED),
             quarantine=annotations.get(names.QUARANTINE, ""),

@@ -81,12 +81,12 @@ def plan_for(
         decision: What the scaler says; None for a fixed number of replicas, or before there is a Deployment.
         course: How the roll-out is helped along.
         loads: What ready pods said just now.
-        verdict: Which pods must not serve; they are quarantined even where the service is blocked.
+        verdict: Which pods must not serve; they are quarantined, and marked, even where the service is blocked.
     """
     is_ours = not service.paused and (blocker is None or blocker.reason is not Blocked.NAME_TAKEN)
     out = tuple(quarantined(service, w) for w in verdict.release) if is_ours else ()
     if blocker is not None or service.paused or observed.manifest is None:
-        return Plan(quarantine=out)
+        return Plan(quarantine=out, marks=verdict.marks if is_ours else ())
     wanted = objects_for(service, observed.manifest, image, course, verdict)
     target = target_revision(service, observed, image)
     is_lost = course.action is Action.ABORT and course.template is None  # it cannot be said what to go back to
@@ -146,9 +146,11 @@ def _count(service: InferenceService, workload: Workload | None, decision: Decis
 
 
 def _left_over(service: InferenceService, observed: Observed, wanted: set[Ref]) -> tuple[Ref, ...]:
-    """Our ConfigMaps of older pins, once no pod of an older revision is left."""
+    """Our ConfigMaps of older pins, once no pod of an older revision is left, in quarantine or out of it."""
     workload = observed.workload
     if workload is None or not is_rolled_out(workload, workload.revision):
+        return ()
+    if any(p.revision != workload.revision for p in observed.quarantined):
         return ()
     return tuple(
         ref

@@ -68,6 +68,8 @@ def judge(service: InferenceService, observed: Observed, digests: Mapping[str, s
     | verification | pod reports              | quarantined of its revision | then                     |
     |--------------|--------------------------|-----------------------------|--------------------------|
     | any          | its pin, or nothing      | any                         | it serves                |
+    | any          | another, and was told    | any                         | it serves: a roll-out    |
+    |              | to serve it all the same |                             | replaces it              |
     | Warn         | another, or other files  | any                         | it serves                |
     | Enforce      | another, or other files  | fewer than `MOST`           | it is quarantined        |
     | Enforce      | another, or other files  | `MOST`                      | it is barred             |
@@ -81,7 +83,8 @@ def judge(service: InferenceService, observed: Observed, digests: Mapping[str, s
     """
     if service.verification is not Verification.ENFORCE:
         return CLEAR
-    found, release, barred = wrong_pods(observed, digests), list[Wrong](), list[Wrong]()
+    found = [w for w in wrong_pods(observed, digests) if not w.pod.tolerates]
+    release, barred = list[Wrong](), list[Wrong]()
     kept = Counter(p.revision for p in observed.quarantined)
     for wrong in found:
         is_full = kept[wrong.pod.revision] >= MOST

@@ -83,7 +83,8 @@ def choose(service: InferenceService, observed: Observed, target: str, now: date
     | Abort           | stuck      | none, or another        | no ReplicaSet to go back to | Proceed | Unschedulable  |
     | Abort           | stuck      | none, or another        | there is one                | Abort   | RolloutAborted |
 
-    One pod may be missing where `spec.disruption.minAvailable` is left all the same, or where there is only one.
+    One pod may be missing where `spec.disruption.minAvailable` is left all the same, or where there is only one; none
+    may while a pod of the target is quarantined.
 
     Args:
         service: What is asked for.
@@ -98,7 +99,8 @@ def choose(service: InferenceService, observed: Observed, target: str, now: date
     begun = mark.action if mark is not None and mark.target == target and str(mark.action) == str(policy) else None
     if mark is not None and begun is Action.ABORT:
         return _aborted(mark, observed)
-    can_replace = policy is OnUnschedulable.REPLACE and _may_miss_one(service, workload)
+    is_wrong = any(p.revision == target for p in observed.quarantined)  # such pods hold places, and do not serve
+    can_replace = policy is OnUnschedulable.REPLACE and _may_miss_one(service, workload) and not is_wrong
     if begun is Action.REPLACE and can_replace:
         return _replacing(workload, target)
     stuck = first_stuck(observed, target, now)

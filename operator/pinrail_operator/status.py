@@ -86,7 +86,7 @@ def is_awaiting(status: Status) -> bool:
 
 def _awaits_manifest(view: View, previous: Mapping[str, Any], now: datetime) -> bool:
     """GitOps tools apply a service before its manifest, and some give all of it up where one object has failed."""
-    if view.blocker is None or view.blocker.reason is not Blocked.MANIFEST_MISSING:
+    if view.blocker is None or view.blocker.reason is not Blocked.MANIFEST_MISSING or view.service.paused:
         return False
     ready = {c["type"]: c for c in previous.get("conditions", [])}.get("Ready", {})
     began = ready["lastTransitionTime"] if ready.get("status") == "False" else written(now)

@@ -120,6 +120,18 @@ def test_pods_of_engines_are_their_controllers_to_make_and_change(kube: Any, pol
     kube("delete", "pod", "chat-1", "--grace-period=0", "--force")
 
 
+def test_the_operator_may_take_a_wrong_pod_out_of_service_all_the_same(kube: Any, policies: Any) -> None:
+    policies()
+    apply_as_controller(kube, pod("chat-a", **OURS))
+    kube("create", "rolebinding", "all", "--clusterrole=cluster-admin", f"--serviceaccount={kube.namespace}:p-operator",
+         f"--serviceaccount={kube.namespace}:other")  # fmt: skip
+    words = ("label", "pod", "chat-a", f"{LABEL}=chat.quarantine", "--overwrite")
+    other, ours = (f"--as=system:serviceaccount:{kube.namespace}:{name}" for name in ("other", "p-operator"))
+    assert "may not change that label" in kube.run(*words, other).stderr
+    kube(*words, ours)
+    assert kube.get("pod", "chat-a")["metadata"]["labels"] == {LABEL: "chat.quarantine"}
+
+
 def test_policies_fail_closed_and_deny(helm: str) -> None:
     text = rendered(helm, "sys", {"policies": {"enabled": True}})
     found = only(text, "ValidatingAdmissionPolicy")

@@ -90,6 +90,12 @@ def test_a_restored_spec_asks_for_the_very_same_revision_and_for_the_replicas_of
         assert (target(again), again.replicas) == (target(CHANGED), 5)
 
 
+def test_what_asks_for_the_same_is_nothing_to_go_back_to() -> None:
+    """As after an operator that renders pods in another way: its record holds the same spec."""
+    again = {**recorded(service(), 3), "metadata": {**recorded(service(), 3)["metadata"], "name": "chat-other"}}
+    assert record_of(facts(recorded(CHANGED, 1), recorded(service(), 2), again), "")["revision"] == 1
+
+
 def test_a_revision_that_is_not_recorded_is_told_with_those_that_are() -> None:
     with pytest.raises(OperatorError, match=f"chat has no record of revision abc; there are {target(CHANGED)}"):
         record_of(facts(recorded(CHANGED, 1)), "abc")

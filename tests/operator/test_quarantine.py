@@ -4,14 +4,17 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from operator_builders import DIGEST, IMAGE, live_objects, observed, pod, service, target
+from operator_builders import DIGEST, IMAGE, UID, live_objects, observed, pod, record, service, target
 
 from pinrail_contract.metrics import FILES_DIFFER
 from pinrail_operator import names
 from pinrail_operator.checks import Blocked, Blocker
-from pinrail_operator.observed import Observed, Ref
+from pinrail_operator.cluster import Cluster
+from pinrail_operator.errors import Refused
+from pinrail_operator.observed import Observed, Pod, Ref
 from pinrail_operator.plan import Plan, plan_for
 from pinrail_operator.quarantine import BARRED, CLEAR, MOST, SERVES, Verdict, carried_out, judge
+from pinrail_operator.rollout import Action, Course, Mark
 
 OTHER = "sha256:" + "9" * 64
 A, B, C = pod("chat-a"), pod("chat-b"), pod("chat-c")
@@ -55,6 +58,15 @@ def test_what_becomes_of_a_pod(
     there: Observed, digests: dict[str, str], released: list[str], barred: list[str]
 ) -> None:
     assert pods_of(verdict(there, digests)) == (released, barred)
+
+
+def test_pods_that_were_told_to_serve_what_differs_are_left_to_the_roll_out() -> None:
+    """A service that goes from Warn to Enforce: its successors may refuse to start, and it would serve nothing."""
+    there = seen(replace(A, revision="old", tolerates=True), replace(B, revision="old", tolerates=True))
+    assert verdict(there, {"chat-a": FILES_DIFFER, "chat-b": OTHER}) == CLEAR
+    told = {"metadata": {"name": "x"}, "spec": {"containers": [{"args": ["serve", "--verification=Warn"]}]}}
+    assert Pod.from_body(told).tolerates
+    assert not Pod.from_body({**told, "spec": {"containers": [{"args": ["serve"]}]}}).tolerates
 
 
 def test_verification_that_only_warns_takes_nothing_out() -> None:
@@ -109,6 +121,8 @@ def test_the_longest_name_still_makes_a_label() -> None:
 )
 def test_who_is_blocked_still_serves_nothing_wrong(blocker: Blocker | None, spec: dict[str, Any], acts: bool) -> None:
     assert bool(planned(RELEASE, blocker, **spec).quarantine) is acts
+    barred = verdict(seen(A, B, apart=MOST), {"chat-b": OTHER})
+    assert bool(planned(barred, blocker, **spec).marks) is acts
 
 
 def test_only_a_guarded_service_selects_by_the_mark_and_holds_the_roll_out() -> None:
@@ -119,6 +133,49 @@ def test_only_a_guarded_service_selects_by_the_mark_and_holds_the_roll_out() -> 
     assert by_kind["Deployment"]["paused"] is True
     assert by_kind["Deployment"]["selector"] == {"matchLabels": {names.SERVICE: "chat"}}
     assert planned(CLEAR).is_empty
+
+
+def test_a_roll_out_that_is_aborted_is_not_held() -> None:
+    course = Course(Action.ABORT, mark=Mark(Action.ABORT, target(service()), "old"), template={"metadata": {}})
+    barred = verdict(seen(A, B, apart=MOST), {"chat-b": OTHER})
+    plan = plan_for(service(), seen(A, B), None, IMAGE, None, course, verdict=barred)
+    (deployment,) = (o["spec"] for o in plan.apply if o["kind"] == "Deployment")
+    assert ("paused" in deployment, deployment["template"]) == (False, {"metadata": {}})
+
+
+def test_what_a_quarantined_pod_mounts_and_was_made_from_is_kept() -> None:
+    live = live_objects(service())
+    old = Ref("ConfigMap", "chat-old")
+    live[old] = {**live[next(r for r in live if r.kind == "ConfigMap")], "metadata": {
+        "name": "chat-old", "ownerReferences": [{"uid": UID}], "annotations": {}, "labels": {}}}  # fmt: skip
+    known = (record(target(service()), 2), record("old", 1))
+    asked = service(revisionHistoryLimit=0)
+    for apart, gone in (((), {old, Ref("ControllerRevision", "chat-old")}), ((pod("x", revision="old"),), set())):
+        there = observed(live, (A, B), quarantined=apart, history=known)
+        assert set(plan_for(asked, there, None, IMAGE, None).delete) == gone
+
+
+class Refusing:
+    """An API server that lets nobody write pods."""
+
+    def __init__(self) -> None:
+        self.applied: list[str] = []
+
+    async def apply(self, path: str, body: Any, manager: str) -> None:
+        if body["kind"] == "Pod":
+            raise Refused("no pods")
+        self.applied.append(body["kind"])
+
+    async def merge(self, path: str, body: Any, manager: str) -> None:
+        raise Refused("no pods")
+
+
+async def test_a_quarantine_that_is_refused_does_not_keep_its_cure_from_being_applied() -> None:
+    api = Refusing()
+    service_object = {"kind": "Service", "metadata": {"name": "chat"}}
+    with pytest.raises(Refused, match="no pods"):
+        await Cluster(api).apply("team", replace(planned(RELEASE), apply=(service_object,)))  # type: ignore[arg-type]
+    assert api.applied == ["Service"]
 
 
 def test_what_is_quarantined_is_no_replica_any_more() -> None:

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -136,6 +136,12 @@ def test_templates_are_asked_for_where_an_abort_may_need_them() -> None:
     assert needs_templates(asked("Abort"), fine, str(ABORTED))
     assert not needs_templates(asked("Abort"), fine, "")
     assert not needs_templates(asked("Replace"), stuck, "")
+
+
+def test_no_good_pod_makes_room_for_a_revision_that_is_quarantined() -> None:
+    there = replace(seen(), quarantined=(pod("apart", revision=NEW_REVISION),))
+    course = choose(asked("Replace"), there, NEW_REVISION, NOW)
+    assert (course.action, course.reason) == (Action.PROCEED, Reason.WAITING)
 
 
 def test_the_newest_replica_set_of_a_revision_is_the_one() -> None:

@@ -159,6 +159,11 @@ def test_a_manifest_that_was_applied_together_with_its_service_is_awaited(
     assert reasons(told)["Ready"] == "ManifestMissing"
 
 
+def test_a_paused_service_awaits_no_manifest() -> None:
+    told = render(view(service(paused=True), blocker=MISSING, seen=observed(manifest=None), target=""))
+    assert conditions(told)["Stalled"] == "True"
+
+
 @pytest.mark.parametrize("seen", [pytest.param(row.values[0], id=row.id) for row in ROWS])
 def test_reconciling_and_stalled_exclude_each_other(seen: View) -> None:
     found = conditions(render(seen))
