@@ -115,7 +115,8 @@ class Credentials:
 
 
 def _of_config(secret: str, host: str) -> str:
-    names = (host, f"https://{host}", *(("https://index.docker.io/v1/",) if host == "docker.io" else ()))
+    hub = f"https://index.{host.partition('.')[2]}/v1/"  # as the first registry of all is written in such files
+    names = (host, f"https://{host}", f"https://{host}/v1/", hub)
     try:
         entries = json.loads(secret)["auths"]
         entry = next((entries[name] for name in names if name in entries), None)

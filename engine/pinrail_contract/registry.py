@@ -21,7 +21,6 @@ from .oci_layout import Challenge, Credentials, Layer
 from .pins import Source
 from .web import Web, skip
 
-_HOSTS = {"docker.io": "registry-1.docker.io"}  # whose registry has another name
 _LARGEST_TOKEN = 1 << 20  # bytes of a token server's answer
 
 
@@ -33,7 +32,7 @@ class Registry:
         name, _, self._digest = source.location.partition("@")
         host, _, self._repository = name.partition("/")
         self._where, self._web = source.uri, web
-        self._base = f"https://{_HOSTS.get(host, host)}/v2/{self._repository}"
+        self._base = f"https://{host}/v2/{self._repository}"
         self._credentials = Credentials.parse(access.token, host)
         self._authorization = f"Bearer {self._credentials.bearer}" if self._credentials.bearer else ""
         self._lock = threading.Lock()

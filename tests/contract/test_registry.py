@@ -377,7 +377,7 @@ def test_a_manifest_that_holds_no_files_is_refused(document: Any, message: str) 
         ("ghp_1", "r", Credentials(bearer="ghp_1")),
         ('{"auths": {"r": {"auth": "dTpw"}}}', "r", Credentials(user="u:p")),
         ('{"auths": {"https://r": {"username": "u", "password": "p"}}}', "r", Credentials(user="u:p")),
-        ('{"auths": {"https://index.docker.io/v1/": {"auth": "dTpw"}}}', "docker.io", Credentials(user="u:p")),
+        ('{"auths": {"https://index.hub.test/v1/": {"auth": "dTpw"}}}', "registry-1.hub.test", Credentials(user="u:p")),
     ],
     ids=str,
 )
