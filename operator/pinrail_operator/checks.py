@@ -12,7 +12,7 @@ from pinrail_contract.pins import SOURCES
 
 from . import names, vllm
 from .errors import SpecError
-from .observed import Observed, Ref
+from .observed import Observed, Ref, is_owned_by
 from .types import EngineType, InferenceService, is_pinned
 
 
@@ -110,18 +110,12 @@ def _source_is_servable(case: _Case) -> Blocker | None:
 
 
 def _image_is_known(case: _Case) -> Blocker | None:
-    if case.image:
-        return None
     step = "set it, or give the operator a default with PINRAIL_ENGINE_IMAGE (engine.image in the chart)"
-    return Blocker(Blocked.IMAGE_MISSING, f"spec.engine.image: got none, want an image reference; {step}")
+    return _missing("spec.engine.image", case.image, step)
 
 
 def _image_is_pinned(case: _Case) -> Blocker | None:
-    if case.service.verification is not Verification.ENFORCE or is_pinned(case.image):
-        return None
-    wanted = "want a reference that ends in @sha256:<64 hex digits> while spec.verification.mode is Enforce"
-    step = "set spec.engine.image or the operator's default to one"
-    return Blocker(Blocked.IMAGE_NOT_PINNED, f"engine image: got {case.image}, {wanted}; {step}")
+    return _not_pinned(case, "engine image", case.image, "set spec.engine.image or the operator's default to one")
 
 
 def _engine_is_able(case: _Case) -> Blocker | None:
@@ -140,12 +134,21 @@ def _verifier_is_known(case: _Case) -> Blocker | None:
         return None
     step = "set the operator's default to one with PINRAIL_ENGINE_IMAGE (engine.image in the chart)"
     what = "the operator's engine image, which verifies files while spec.engine.type is vllm"
-    if not case.service.verifier:
-        return Blocker(Blocked.IMAGE_MISSING, f"{what}: got none, want an image reference; {step}")
-    if case.service.verification is Verification.ENFORCE and not is_pinned(case.service.verifier):
-        wanted = "want a reference that ends in @sha256:<64 hex digits> while spec.verification.mode is Enforce"
-        return Blocker(Blocked.IMAGE_NOT_PINNED, f"{what}: got {case.service.verifier}, {wanted}; {step}")
-    return None
+    image = case.service.verifier
+    return _missing(what, image, step) or _not_pinned(case, what, image, step)
+
+
+def _missing(what: str, image: str, step: str) -> Blocker | None:
+    if image:
+        return None
+    return Blocker(Blocked.IMAGE_MISSING, f"{what}: got none, want an image reference; {step}")
+
+
+def _not_pinned(case: _Case, what: str, image: str, step: str) -> Blocker | None:
+    if case.service.verification is not Verification.ENFORCE or is_pinned(image):
+        return None
+    wanted = "want a reference that ends in @sha256:<64 hex digits> while spec.verification.mode is Enforce"
+    return Blocker(Blocked.IMAGE_NOT_PINNED, f"{what}: got {image}, {wanted}; {step}")
 
 
 def _names_are_free(case: _Case) -> Blocker | None:
@@ -165,8 +168,7 @@ def _is_named_by_us(case: _Case, ref: Ref) -> bool:
 
 def is_ours(service: InferenceService, observed: Observed, ref: Ref) -> bool:
     """Whether the live object of that name is owned by this very service."""
-    owners = observed.live[ref]["metadata"].get("ownerReferences", [])
-    return service.uid in [o["uid"] for o in owners]
+    return is_owned_by(observed.live[ref], service.uid)
 
 
 def str_of(ref: Ref) -> str:

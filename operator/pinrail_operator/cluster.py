@@ -139,28 +139,28 @@ class Cluster:
         except Refused as e:
             log.warning("owner of quarantined pod %s/%s: %s", namespace, pod["metadata"]["name"], e)
             metadata = {key: pod["metadata"][key] for key in ("labels", "annotations")}
-            path = _path("Pod", namespace, pod["metadata"]["name"])
-            try:
-                await self.api.merge(path, {"metadata": metadata}, names.QUARANTINE_FIELD_MANAGER)
-            except Refused as refusal:
-                return refusal
+            return await self._write_pod(namespace, pod["metadata"]["name"], metadata, names.QUARANTINE_FIELD_MANAGER)
         return None
 
     async def _mark(self, namespace: str, pod: str, mark: str) -> None:
         """One that cannot be written is not selected, whatever it was to carry; the next look tries again."""
-        body = {"metadata": {"labels": {names.SERVING: mark}}}
-        try:
-            await self.api.merge(_path("Pod", namespace, pod), body, names.QUARANTINE_FIELD_MANAGER)
-        except Refused as e:
-            log.warning("mark of %s/%s: %s", namespace, pod, e)
+        labels = {"labels": {names.SERVING: mark}}
+        if refused := await self._write_pod(namespace, pod, labels, names.QUARANTINE_FIELD_MANAGER):
+            log.warning("mark of %s/%s: %s", namespace, pod, refused)
 
     async def _set_cost(self, namespace: str, pod: str, cost: int) -> None:
         """A pod that is gone, or that may not be written, keeps no scale-in from happening."""
-        body = {"metadata": {"annotations": {names.DELETION_COST: str(cost)}}}
+        annotations = {"annotations": {names.DELETION_COST: str(cost)}}
+        if refused := await self._write_pod(namespace, pod, annotations, names.SCALER_FIELD_MANAGER):
+            log.warning("deletion cost of %s/%s: %s", namespace, pod, refused)
+
+    async def _write_pod(self, namespace: str, pod: str, metadata: Body, manager: str) -> Refused | None:
+        """The refusal, where the pod is gone or may not be written."""
         try:
-            await self.api.merge(_path("Pod", namespace, pod), body, names.SCALER_FIELD_MANAGER)
+            await self.api.merge(_path("Pod", namespace, pod), {"metadata": metadata}, manager)
         except Refused as e:
-            log.warning("deletion cost of %s/%s: %s", namespace, pod, e)
+            return e
+        return None
 
     async def _apply(self, namespace: str, body: Body, manager: str) -> None:
         await self.api.apply(_path(body["kind"], namespace, body["metadata"]["name"]), body, manager)

@@ -1,12 +1,6 @@
 """`pinrail explain NAME`: what exactly one service runs, why this many, what blocks, whether an upgrade is safe."""
 
-from typing import TYPE_CHECKING
-
 from pinrail_contract.command import Command
-
-if TYPE_CHECKING:
-    from .explain import Facts
-    from .lookup import Lookup
 
 
 def _run(argv: list[str]) -> int:
@@ -19,11 +13,7 @@ def _run(argv: list[str]) -> int:
     parser = asking.parser("explain", "What a service runs, why so many replicas, what blocks, is an upgrade safe.")
     parser.add_argument("name")
     args = parser.parse_args(argv)
-
-    async def question(lookup: "Lookup") -> "Facts":
-        return await lookup.facts(await lookup.service(args.name))
-
-    facts = asking.ask(args, question)
+    facts = asking.ask(args, lambda lookup: lookup.facts_of(args.name))
     asking.show(args.output, explanation(facts, datetime.now(UTC)), explain_text)
     return 0
 

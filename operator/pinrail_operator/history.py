@@ -13,7 +13,7 @@ from pinrail_contract.pins import API_VERSION
 
 from . import names
 from .manifests import head
-from .observed import Observed, Ref
+from .observed import Observed, Ref, is_owned_by
 from .types import KIND as SERVICE_KIND
 from .types import InferenceService
 
@@ -27,7 +27,7 @@ _NOT_OF_PODS = {"replicas", "scaling", "disruption", "rollout", "revisionHistory
 
 def records(service: InferenceService, observed: Observed) -> tuple[Object, ...]:
     """This very service's own, newest first."""
-    ours = (r for r in observed.history if service.uid in [o["uid"] for o in _owners(r)])
+    ours = (r for r in observed.history if is_owned_by(r, service.uid))
     return tuple(sorted(ours, key=lambda r: int(r["revision"]), reverse=True))
 
 
@@ -75,7 +75,3 @@ def _written(service: InferenceService, image: str) -> dict[str, Any]:
     fields = {k: v for k, v in service.written.items() if k not in _NOT_OF_PODS}
     spec = {**fields, "engine": {**fields.get("engine", {}), "image": image}}
     return {"apiVersion": API_VERSION, "kind": SERVICE_KIND, "spec": spec}
-
-
-def _owners(record: Object) -> list[Object]:
-    return list(record["metadata"].get("ownerReferences", []))

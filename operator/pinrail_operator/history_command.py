@@ -1,12 +1,6 @@
 """`pinrail history NAME`: the revisions that a service has had, and what each one changed."""
 
-from typing import TYPE_CHECKING
-
 from pinrail_contract.command import Command
-
-if TYPE_CHECKING:
-    from .explain import Facts
-    from .lookup import Lookup
 
 
 def _run(argv: list[str]) -> int:
@@ -18,11 +12,8 @@ def _run(argv: list[str]) -> int:
     parser = asking.parser("history", "The revisions that a service has had, newest first, and what each changed.")
     parser.add_argument("name")
     args = parser.parse_args(argv)
-
-    async def question(lookup: "Lookup") -> "Facts":
-        return await lookup.facts(await lookup.service(args.name))
-
-    asking.show(args.output, told(asking.ask(args, question), datetime.now(UTC)), history_text)
+    facts = asking.ask(args, lambda lookup: lookup.facts_of(args.name))
+    asking.show(args.output, told(facts, datetime.now(UTC)), history_text)
     return 0
 
 

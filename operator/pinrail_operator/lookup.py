@@ -98,6 +98,10 @@ class Lookup:
         images = {v.get("value", "") for v in variables}
         return str(images.pop()) if len(images) == 1 else ""
 
+    async def facts_of(self, name: str) -> Facts:
+        """Of the service of that name; raises OperatorError where there is none."""
+        return await self.facts(await self.service(name))
+
     async def facts(self, body: Body) -> Facts:
         """All that the cluster states about one service; ready pods are asked for what they verified themselves."""
         try:

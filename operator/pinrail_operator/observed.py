@@ -148,6 +148,11 @@ class Observed:
         return tuple(p for p in self.pods if p.is_ready)
 
 
+def is_owned_by(body: Body, uid: str) -> bool:
+    """Whether an object names that owner."""
+    return uid in [o["uid"] for o in body["metadata"].get("ownerReferences", [])]
+
+
 def template_of(replica_set: Body) -> Body:
     """The pod template that a Deployment made a ReplicaSet from: without the label that its controller added."""
     template = replica_set["spec"]["template"]

@@ -1,12 +1,8 @@
 """`pinrail rollback NAME`: the document that brings an earlier revision back, for Git or `kubectl apply`."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pinrail_contract.command import Command
-
-if TYPE_CHECKING:
-    from .explain import Facts
-    from .lookup import Lookup
 
 
 def _run(argv: list[str]) -> int:
@@ -19,11 +15,7 @@ def _run(argv: list[str]) -> int:
     parser.add_argument("name")
     parser.add_argument("--to", metavar="REVISION", default="", help="as `pinrail history` lists it; the one before")
     args = parser.parse_args(argv)
-
-    async def question(lookup: "Lookup") -> "Facts":
-        return await lookup.facts(await lookup.service(args.name))
-
-    facts = asking.ask(args, question)
+    facts = asking.ask(args, lambda lookup: lookup.facts_of(args.name))
     record = record_of(facts, args.to)
     metadata: dict[str, Any] = {key: facts.body["metadata"][key] for key in ("name", "namespace")}
     spec = history.restored(record, facts.body["spec"])

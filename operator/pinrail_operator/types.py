@@ -31,6 +31,8 @@ from .scaling_policy import MAX_REPLICAS, ScalingPolicy
 from .source_access import SourceAccess
 
 KIND = "InferenceService"
+MAX_QUEUED = 256  # requests; the default
+KV_CACHE_MEMORY = "512Mi"  # the default
 _FORBIDDEN_ENV = re.compile(r"HOME|PATH|LD_.*|PYTHON.*")  # they could replace what is pinned
 
 
@@ -146,7 +148,7 @@ class Limits:
             max_model_len=f.optional_integer("maxModelLen", least=1, most=2**24) or 0,
             max_num_seqs=f.integer("maxNumSeqs", least=1, most=4096, default=32),
             max_num_batched_tokens=f.integer("maxNumBatchedTokens", least=1, most=2**20, default=512),
-            max_queued=f.integer("maxQueued", least=1, most=10**6, default=256),
+            max_queued=f.integer("maxQueued", least=1, most=10**6, default=MAX_QUEUED),
             max_queued_tokens=f.optional_integer("maxQueuedTokens", least=1, most=2**40) or 0,
             max_queue_wait=f.optional_integer("maxQueueWaitSeconds", least=1, most=86400) or 0,
             block_size=f.integer("blockSize", least=1, most=1024, default=16),
@@ -382,7 +384,7 @@ def _variable(f: Fields) -> tuple[str, str]:
 
 def _memory(f: Fields) -> int:
     """Bytes, or 0 for `auto`."""
-    text = f.text("kvCacheMemory", pattern=r".*", wanted="bytes such as 512Mi, or auto", default="512Mi")
+    text = f.text("kvCacheMemory", pattern=r".*", wanted="bytes such as 512Mi, or auto", default=KV_CACHE_MEMORY)
     if text == "auto":
         return 0
     try:

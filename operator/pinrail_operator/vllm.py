@@ -10,12 +10,12 @@ from pinrail_contract.launch import BackendName, Policy, Quantization, Switch, V
 
 from .engine_args import FORBIDDEN_ENV
 from .errors import SpecError
-from .types import InferenceService
+from .types import KV_CACHE_MEMORY, MAX_QUEUED, InferenceService
 
 OFFLINE = (("HF_HUB_OFFLINE", "1"), ("TRANSFORMERS_OFFLINE", "1"), ("VLLM_NO_USAGE_STATS", "1"), ("DO_NOT_TRACK", "1"))
 """Variables, before the user's own."""
 
-_DEFAULT_CACHE = parse_bytes("512Mi")
+_DEFAULT_CACHE = parse_bytes(KV_CACHE_MEMORY)
 _POLICIES = (Policy.FCFS, Policy.PRIORITY)
 
 
@@ -60,7 +60,7 @@ def _asked(service: InferenceService) -> tuple[tuple[str, object, bool, str], ..
         ("spec.engine.backend", engine.backend, engine.backend is BackendName.AUTO, "auto"),
         ("spec.engine.quantization", engine.quantization, engine.quantization is Quantization.NONE, "none"),
         ("spec.engine.cacheEvents", "true", engine.cache_events is Switch.OFF, "false"),
-        ("spec.limits.maxQueued", limits.max_queued, limits.max_queued == 256, left_out),
+        ("spec.limits.maxQueued", limits.max_queued, limits.max_queued == MAX_QUEUED, left_out),
         ("spec.limits.maxQueuedTokens", limits.max_queued_tokens, not limits.max_queued_tokens, left_out),
         ("spec.limits.maxQueueWaitSeconds", limits.max_queue_wait, not limits.max_queue_wait, left_out),
         ("spec.limits.kvCacheMemory", limits.kv_cache_memory, limits.kv_cache_memory in (0, _DEFAULT_CACHE), size),

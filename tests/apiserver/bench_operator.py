@@ -40,7 +40,7 @@ def idle_memory(folder: Path) -> float:
     with ControlPlane.start(folder) as api:
         kube = Kube(api.kubeconfig)
         kube("apply", "--server-side", "-f", str(ROOT / "crds"))
-        kube("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+        kube.wait_for_crds()
         operator = Process(api.kubeconfig, "default", folder / "operator.log", free_port())
         try:
             until(operator.leads, "leading")

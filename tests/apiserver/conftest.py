@@ -5,7 +5,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -41,16 +40,8 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory, audit: Audit) -> Ite
     with ControlPlane.start(tmp_path_factory.mktemp("apiserver"), flags=flags) as started:
         kube = Kube(started.kubeconfig)
         kube("apply", "--server-side", "-f", str(ROOT / "crds"))
-        wait_for_crds(kube)
+        kube.wait_for_crds()
         yield started
-
-
-def wait_for_crds(kube: Kube) -> None:
-    """`kubectl wait` fails at once for one that has no conditions yet: it is asked again, for half a minute."""
-    deadline = time.monotonic() + 30
-    while (done := kube.run("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")).returncode != 0:
-        assert time.monotonic() < deadline, done.stderr
-        time.sleep(0.1)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +45,14 @@ class Kube:
         done = self.run("apply", "-f", "-", stdin=yaml.safe_dump(dict(document)))
         assert done.returncode != 0, f"was taken: {done.stdout}"
         return done.stderr
+
+    def wait_for_crds(self) -> None:
+        """`kubectl wait` fails at once for one that has no conditions yet: it is asked again, for half a minute."""
+        deadline = time.monotonic() + 30
+        words = ("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+        while (done := self.run(*words)).returncode != 0:
+            assert time.monotonic() < deadline, done.stderr
+            time.sleep(0.1)
 
     def patch_status(self, kind: str, name: str, status: Mapping[str, Any]) -> None:
         patch = json.dumps({"status": status})

@@ -69,7 +69,7 @@ def test_crds_are_renewed_as_the_page_says_and_outlive_the_release(
 ) -> None:
     run, owned = Helm(helm, bare, tmp_path), ("--set", "crds.install=true", "--take-ownership")
     run("install", "p", str(older))
-    bare("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    bare.wait_for_crds()
     bare.apply(pin(), service())
     assert "Why" in columns(bare)
     said = run("upgrade", "p", str(CHART))

@@ -50,7 +50,7 @@ def controlled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("controlled")
     with ControlPlane.start(folder, flags=ALONE) as api:
         Kube(api.kubeconfig)("apply", "--server-side", "-f", CRDS)
-        Kube(api.kubeconfig)("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+        Kube(api.kubeconfig).wait_for_crds()
         command = [KUBERNETES.program("kube-controller-manager"), f"--kubeconfig={api.kubeconfig}",
                    f"--controllers={CONTROLLERS}", "--leader-elect=false", "--secure-port=0"]  # fmt: skip
         controllers = Program.start("kube-controller-manager", command, folder / "controllers.log")
@@ -138,7 +138,7 @@ def test_deleted_crds_take_their_services_along_and_may_come_back(
     left = seconds_until(lambda: ours(kube, "chat") == [], "an empty house")
     assert kube.get("deployment", "theirs")["metadata"]["uid"] == theirs
     kube("apply", "--server-side", "-f", CRDS)
-    kube("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    kube.wait_for_crds()
     assert operator.child.poll() is None, operator.log.read_text()[-3000:]
     kube.apply(pin(), service())
     back = seconds_until(lambda: kube.exists("deployment", "chat"), "the Deployment")

@@ -65,7 +65,7 @@ def lax(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with ControlPlane.start(tmp_path_factory.mktemp("lax"), flags=ALONE) as api:
         crds = [without_rules(yaml.safe_load(file.read_text())) for file in CRDS]
         Kube(api.kubeconfig)("apply", "-f", "-", stdin=yaml.safe_dump_all(crds))
-        Kube(api.kubeconfig)("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+        Kube(api.kubeconfig).wait_for_crds()
         yield api.kubeconfig
 
 

@@ -1,7 +1,11 @@
-"""A tiny model folder, and its manifest; no weights that mean anything. A certificate for servers on loopback."""
+"""A tiny model folder, and its manifest; no weights that mean anything. A certificate for servers on loopback.
+
+Makes `https_server` importable: there are no packages under tests/.
+"""
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +13,8 @@ import pytest
 from pinrail_contract.folder import no_progress
 from pinrail_contract.pin_command import pin_folder
 from pinrail_contract.pins import ModelManifest, Source
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],

@@ -2,16 +2,16 @@
 
 import json
 import os
-import ssl
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
+from https_server import https_server
 
 from pinrail_contract import fetch as fetching
 from pinrail_contract.access import CA_FILE, HUB_TOKEN, TOKEN, Access
@@ -72,17 +72,8 @@ def server(folder: Path, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate / "cert.pem"))
     behaviour = Behaviour(folder)
     handler = type("Handler", (_Handler,), {"behaviour": behaviour})
-    http = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    http.daemon_threads = False  # so that closing it waits for their ends
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate / "cert.pem", certificate / "key.pem")
-    http.socket = context.wrap_socket(http.socket, server_side=True)
-    thread = threading.Thread(target=http.serve_forever)
-    thread.start()
-    yield f"https://127.0.0.1:{http.server_address[1]}/tiny", behaviour
-    http.shutdown()
-    thread.join()
-    http.server_close()
+    with https_server(handler, certificate) as port:
+        yield f"https://127.0.0.1:{port}/tiny", behaviour
 
 
 def test_a_model_is_fetched_and_verified(

@@ -1,14 +1,13 @@
 """Buckets: signatures as published, addresses in both styles, and a store that recomputes what it is sent."""
 
-import ssl
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
+from https_server import https_server
 
 from pinrail_contract.access import Access
 from pinrail_contract.errors import SourceError
@@ -126,17 +125,8 @@ class _Handler(BaseHTTPRequestHandler):
 def store(folder: Path, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[dict[str, str], Store]]:
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate / "cert.pem"))
     behaviour = Store(folder)
-    http = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"store": behaviour}))
-    http.daemon_threads = False  # so that closing it waits for their ends
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate / "cert.pem", certificate / "key.pem")
-    http.socket = context.wrap_socket(http.socket, server_side=True)
-    thread = threading.Thread(target=http.serve_forever)
-    thread.start()
-    yield {**ENVIRONMENT, "AWS_ENDPOINT_URL": f"https://127.0.0.1:{http.server_address[1]}"}, behaviour
-    http.shutdown()
-    thread.join()
-    http.server_close()
+    with https_server(type("Handler", (_Handler,), {"store": behaviour}), certificate) as port:
+        yield {**ENVIRONMENT, "AWS_ENDPOINT_URL": f"https://127.0.0.1:{port}"}, behaviour
 
 
 def test_a_bucket_is_read_with_its_keys_from_any_offset_on(

@@ -13,11 +13,12 @@ import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
+from https_server import https_server
 
 from pinrail_contract import oci_layout
 from pinrail_contract.access import TOKEN
@@ -257,17 +258,8 @@ class _Handler(BaseHTTPRequestHandler):
 def hosted(folder: Path, certificate: Path) -> Iterator[tuple[Source, Hosted]]:
     document, blobs = packed(folder, LAYOUTS["raw"])
     behaviour = Hosted(folder, document, blobs)
-    http = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"hosted": behaviour}))
-    http.daemon_threads = False  # so that closing it waits for their ends
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate / "cert.pem", certificate / "key.pem")
-    http.socket = context.wrap_socket(http.socket, server_side=True)
-    thread = threading.Thread(target=http.serve_forever)
-    thread.start()
-    yield Source(f"oci://127.0.0.1:{http.server_address[1]}/team/tiny@{sha256(document)}"), behaviour
-    http.shutdown()
-    thread.join()
-    http.server_close()
+    with https_server(type("Handler", (_Handler,), {"hosted": behaviour}), certificate) as port:
+        yield Source(f"oci://127.0.0.1:{port}/team/tiny@{sha256(document)}"), behaviour
 
 
 @pytest.mark.parametrize("token", ["", "user:canary"], ids=["anyone", "a user"])
