@@ -15,11 +15,12 @@ from pinrail_contract.pins import ModelManifest
 from . import checks, history, pods
 from .checks import Blocked
 from .errors import SpecError
-from .explain import running_image, running_verifier
+from .explain import running_image
 from .observed import Observed
 from .plan import plan_for
 from .scaling_policy import ScalingPolicy
 from .types import KIND, InferenceService
+from .verifier import with_verifier
 from .words import are, counted
 
 Body = Mapping[str, Any]
@@ -106,7 +107,7 @@ def consequence(pair: Pair, service: InferenceService, around: Surroundings) -> 
     """
     observed, image = around.observed, default_image(pair.old, around) if not service.engine.image else ""
     image = service.engine.image or image
-    service = service.verified_by(running_verifier(observed) or around.operator_image)
+    service = with_verifier(service, observed, around.operator_image)
     blocker = checks.first_blocker(service, observed, image)
     if blocker is not None and blocker.reason is Blocked.IMAGE_MISSING:
         return {"refusals": [], "pods": _unknown(observed)}

@@ -13,7 +13,7 @@ from typing import Any
 from pinrail_contract.metrics import FILES_DIFFER
 from pinrail_contract.pins import ModelManifest
 
-from . import names, pods
+from . import pods
 from .drift import is_applied
 from .manifests import objects_for
 from .observed import Body, Observed, Pod, Ref, Workload
@@ -78,13 +78,6 @@ def running_image(observed: Observed) -> str:
     deployment = _live(observed, "Deployment")
     containers = deployment["spec"]["template"]["spec"]["containers"] if deployment else []
     return next((str(c["image"]) for c in containers if c["name"] == pods.ENGINE), "")
-
-
-def running_verifier(observed: Observed) -> str:
-    """The image that verifies files before the Deployment's engine starts; empty where none does."""
-    deployment = _live(observed, "Deployment")
-    containers = deployment["spec"]["template"]["spec"].get("initContainers", []) if deployment else []
-    return next((str(c["image"]) for c in containers if c["name"] == names.VERIFY), "")
 
 
 def operator_upgrade(body: Body, service: InferenceService, observed: Observed) -> Told:

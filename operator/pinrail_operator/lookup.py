@@ -22,8 +22,9 @@ from . import names, pods
 from .api import CONCURRENCY, Api
 from .cluster import Cluster
 from .errors import OperatorError, Refused, SpecError, Unavailable
-from .explain import Facts, Report, running_verifier
+from .explain import Facts, Report
 from .types import InferenceService, ServiceKey
+from .verifier import running_verifier
 
 Body = Mapping[str, Any]
 

@@ -20,6 +20,7 @@ from .metrics import Scrape
 from .observed import Observed, Pod
 from .plan import Plan, plan_for, target_revision
 from .types import InferenceService, ServiceKey
+from .verifier import with_verifier
 from .view import View
 
 log = logging.getLogger("pinrail.operator")
@@ -72,12 +73,13 @@ class Reconciler:
             self.memories.pop(key, None)
             return None  # owner references remove the rest
         try:
-            service = InferenceService.from_body(body).verified_by(self.engine_image)
+            service = InferenceService.from_body(body)
         except SpecError as e:
             await self._report(body, status.refused(body, e, body.get("status", {}), self.now()), Plan(), None)
             return self.resync
         known = self.memories.setdefault(key, Memory()).trusted(service, self.clock(), self.resync)
         observed = await self.cluster.observe(service, known)
+        service = with_verifier(service, observed, self.engine_image)
         memory = await self._measure(service, observed)
         decision = memory.decide(service, observed, self.clock())
         image = service.engine.image or self.engine_image

@@ -194,3 +194,19 @@ async def test_without_an_image_that_verifies_no_pod_is_made(cluster: Cluster, k
     assert not kube.exists("deployment", "chat")
     assert condition(kube, "Stalled")[1] == "EngineImageMissing"
     assert "which verifies files while spec.engine.type is vllm: got none" in condition(kube, "Stalled")[2]
+
+
+async def test_a_newer_image_that_verifies_restarts_nothing_by_itself(operator: Reconciler, kube: Any) -> None:
+    """An edit that rolls the pods anyway brings it along."""
+    key, newer = ServiceKey(kube.namespace, "chat"), IMAGE.replace("engine@", "newer@")
+    kube.apply(pin(), service(**SPEC))
+    await operator.reconcile(key)
+    await operator.reconcile(key)
+    before = kube.get("deployment", "chat")
+    operator.engine_image, operator.memories = newer, {}
+    await operator.reconcile(key)
+    assert kube.get("deployment", "chat")["metadata"]["generation"] == before["metadata"]["generation"]
+    kube.apply(service(**{**SPEC, "limits": {"maxNumSeqs": 4}}))
+    await operator.reconcile(key)
+    (verify,) = deployed(kube)["spec"]["initContainers"]
+    assert verify["image"] == newer

@@ -1,5 +1,6 @@
 """A vLLM-compatible engine: its command line as vLLM's own parser takes it, what is refused, and who verifies."""
 
+import copy
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,10 +19,13 @@ from pinrail_operator import names, pods
 from pinrail_operator.checks import Blocked, first_blocker
 from pinrail_operator.engine_args import OURS, UNPINNING
 from pinrail_operator.errors import SpecError
-from pinrail_operator.observed import Pod
+from pinrail_operator.manifests import objects_for
+from pinrail_operator.observed import Pod, Ref
 from pinrail_operator.types import InferenceService
+from pinrail_operator.verifier import with_verifier
 
 VLLM = "registry.test/vllm/vllm-openai@sha256:" + "c" * 64
+OTHER = IMAGE.replace("engine@", "newer@")
 WARN = {"verification": {"mode": "Warn"}}
 
 
@@ -230,6 +234,30 @@ def test_its_flags_and_who_verifies_are_part_of_its_revision() -> None:
     assert of(asked(verifier=VLLM)) != base
     assert of(service(engine={"image": VLLM})) != base
     assert of(service().verified_by(IMAGE)) == of(service()), "of our own engine, nobody else"
+
+
+@pytest.mark.parametrize(
+    ("running", "default", "taken"),
+    [
+        ("", IMAGE, IMAGE),  # a new service
+        (IMAGE, OTHER, IMAGE),  # a new operator
+        (IMAGE, "", IMAGE),  # one that is given none
+    ],
+)
+def test_who_verifies_stays_while_nothing_else_of_its_pods_changes(running: str, default: str, taken: str) -> None:
+    seen = observed({Ref.of(o): o for o in objects_for(asked(verifier=running), manifest(), VLLM)} if running else {})
+    assert with_verifier(asked(verifier=""), seen, default).verifier == taken
+
+
+def test_an_edit_brings_the_newer_image_that_verifies() -> None:
+    seen = observed({Ref.of(o): o for o in objects_for(asked(), manifest(), VLLM)})
+    assert with_verifier(asked(["--seed=1"], verifier=""), seen, OTHER).verifier == OTHER
+
+
+def test_an_image_that_somebody_put_in_its_place_is_not_kept() -> None:
+    live = {Ref.of(o): copy.deepcopy(dict(o)) for o in objects_for(asked(), manifest(), VLLM)}
+    live[Ref("Deployment", "chat")]["spec"]["template"]["spec"]["initContainers"][0]["image"] = "mine"
+    assert with_verifier(asked(verifier=""), observed(live), IMAGE).verifier == IMAGE
 
 
 def test_the_stand_in_refuses_a_flag_that_vllm_does_not_have() -> None:
