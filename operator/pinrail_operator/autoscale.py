@@ -5,12 +5,13 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import pairwise
 
 from pinrail_contract.metrics import LoadSample
 
+from .scaling_pace import NO_CHANGES, Changes
 from .scaling_policy import ScalingPolicy
 from .words import are, counted
 
@@ -24,12 +25,14 @@ class Reason(StrEnum):
     CACHE_DEMAND = "CacheDemand"  # scaled up: KV blocks bind
     SLOT_DEMAND = "SlotDemand"  # scaled up: requests per replica bind
     STABILIZING_UP = "StabilizingUp"
+    SCALE_UP_LIMIT = "ScaleUpLimit"  # behavior.scaleUp allows no more now
     AT_MAXIMUM = "AtMaximum"
     METRICS_INCOMPLETE = "MetricsIncomplete"
     REPLICAS_STARTING = "ReplicasStarting"
     STEADY = "Steady"
     QUEUED_REQUESTS = "QueuedRequests"
     STABILIZING_DOWN = "StabilizingDown"
+    SCALE_DOWN_LIMIT = "ScaleDownLimit"  # behavior.scaleDown allows no fewer now
     LOW_DEMAND = "LowDemand"  # scaled down
 
 
@@ -71,6 +74,7 @@ class Decision:
     message: str
     inputs: Inputs
     history: tuple[Want, ...] = field(repr=False)  # for the next call
+    changes: Changes = field(default=NO_CHANGES, repr=False)  # the same
 
 
 def decide(
@@ -81,28 +85,32 @@ def decide(
     starting: int,
     history: tuple[Want, ...],
     now: float,
+    changes: Changes = NO_CHANGES,
 ) -> Decision:
     """Choose the number of replicas: up on the totals that are known, down only when everything is known and quiet.
 
     `up` is the least number that carries the demand at `up_target`, `down` the least that carries it at `down_target`,
-    each for the signal that needs more: KV blocks, or request slots. "Lowest" and "highest" are over the window of
-    that direction, this moment's want included.
+    each for the signal that needs more: KV blocks, or request slots. "Above" and "below" are by more than the tolerance
+    of that direction. "Lowest" and "highest" are over its window, which has to be filled, this moment's want
+    included; "allowed" is as far as its policies let it go.
 
-    | now       | reporting | up vs now | down vs now | besides                      | replicas | reason            |
-    |-----------|-----------|-----------|-------------|------------------------------|----------|-------------------|
-    | below min | -         | -         | -           | -                            | min      | BelowMinimum      |
-    | above max | -         | -         | -           | -                            | max      | AboveMaximum      |
-    | in bounds | none      | -         | -           | -                            | now      | NoMetrics         |
-    | max       | any       | above     | -           | -                            | now      | AtMaximum         |
-    | in bounds | any       | above     | -           | lowest <= now, or window not full | now | StabilizingUp     |
-    | in bounds | any       | above     | -           | lowest > now, blocks bind    | lowest   | CacheDemand       |
-    | in bounds | any       | above     | -           | lowest > now, slots bind     | lowest   | SlotDemand        |
-    | in bounds | not all   | not above | -           | -                            | now      | MetricsIncomplete |
-    | in bounds | all       | not above | -           | some are starting            | now      | ReplicasStarting  |
-    | in bounds | all       | not above | not below   | -                            | now      | Steady            |
-    | in bounds | all       | not above | below       | a queue at queue_depth       | now      | QueuedRequests    |
-    | in bounds | all       | not above | below       | highest >= now, or window not full | now | StabilizingDown  |
-    | in bounds | all       | not above | below       | highest < now                | highest  | LowDemand         |
+    | now       | reporting | up        | down      | besides                           | replicas | reason            |
+    |-----------|-----------|-----------|-----------|-----------------------------------|----------|-------------------|
+    | below min | -         | -         | -         | -                                 | min      | BelowMinimum      |
+    | above max | -         | -         | -         | -                                 | max      | AboveMaximum      |
+    | in bounds | none      | -         | -         | -                                 | now      | NoMetrics         |
+    | max       | any       | above     | -         | -                                 | now      | AtMaximum         |
+    | in bounds | any       | above     | -         | lowest <= now, or not filled      | now      | StabilizingUp     |
+    | in bounds | any       | above     | -         | lowest > now, allowed = now       | now      | ScaleUpLimit      |
+    | in bounds | any       | above     | -         | both > now, blocks bind           | the less | CacheDemand       |
+    | in bounds | any       | above     | -         | both > now, slots bind            | the less | SlotDemand        |
+    | in bounds | not all   | not above | -         | -                                 | now      | MetricsIncomplete |
+    | in bounds | all       | not above | -         | some are starting                 | now      | ReplicasStarting  |
+    | in bounds | all       | not above | not below | -                                 | now      | Steady            |
+    | in bounds | all       | not above | below     | a queue at queue_depth            | now      | QueuedRequests    |
+    | in bounds | all       | not above | below     | highest >= now, or not filled     | now      | StabilizingDown   |
+    | in bounds | all       | not above | below     | highest < now, allowed = now      | now      | ScaleDownLimit    |
+    | in bounds | all       | not above | below     | both < now                        | the more | LowDemand         |
 
     A sample that is older than `stale_after`, or holds NaN, an infinity or a negative figure, is a missing one. With
     an empty history, or after a gap in it, a whole window must be seen before replicas are removed, so it may live in
@@ -115,6 +123,7 @@ def decide(
         starting: Replicas asked for that are not ready; they count as supply, or a slow load would run away.
         history: `Decision.history` of the previous call, oldest first.
         now: Seconds, on the same monotonic clock as `history`.
+        changes: `Decision.changes` of the previous call. With none, policies count from now on, as the HPA's do.
 
     Never raises.
 
@@ -123,39 +132,66 @@ def decide(
     """
     fresh = [r.load for r in samples if r.load is not None and r.age <= policy.stale_after and _is_sane(r.load)]
     inputs = _inputs(fresh, len(samples), current, starting)
+    changes = changes.seen(current, now)
+    return replace(_decide(policy, inputs, fresh, history, changes, now), changes=changes)
+
+
+def _decide(
+    policy: ScalingPolicy,
+    inputs: Inputs,
+    fresh: Sequence[LoadSample],
+    history: tuple[Want, ...],
+    changes: Changes,
+    now: float,
+) -> Decision:
+    current = inputs.current
     if not policy.min_replicas <= current <= policy.max_replicas:
         return _back_in_bounds(policy, inputs, history)
     if not fresh:
-        ready = counted(len(samples), "ready replica")
-        seen = f"none of {ready} reports its load" if samples else "no replica is ready"
+        ready = counted(inputs.ready, "ready replica")
+        seen = f"none of {ready} reports its load" if inputs.ready else "no replica is ready"
         return Decision(current, Reason.NO_METRICS, f"{seen}: hold {current}", inputs, history)
     up, signal = _needed(inputs, fresh, policy.up_target)
+    is_above = _needed(inputs, fresh, policy.up_target * (1 + policy.up.tolerance))[0] > current
     down, _ = _needed(inputs, fresh, policy.down_target)
-    want = policy.clamp(up if up > current else min(down, current))
-    recorded = (*history, Want(now, want))
-    if up > current:
-        return _rise(policy, inputs, up, signal, recorded, now)
-    return _fall(policy, inputs, down, recorded, now)
+    is_below = _needed(inputs, fresh, policy.down_target * (1 - policy.down.tolerance))[0] < current
+    fewer = policy.clamp(down) if is_below else current
+    recorded = (*history, Want(now, policy.clamp(up) if is_above else fewer))
+    if is_above:
+        return _rise(policy, inputs, up, signal, recorded, changes, now)
+    return _fall(policy, inputs, fewer, recorded, changes, now)
 
 
 def _rise(
-    policy: ScalingPolicy, inputs: Inputs, up: int, signal: Reason, recorded: tuple[Want, ...], now: float
+    policy: ScalingPolicy,
+    inputs: Inputs,
+    up: int,
+    signal: Reason,
+    recorded: tuple[Want, ...],
+    changes: Changes,
+    now: float,
 ) -> Decision:
     """The load needs more than there is."""
     kept = _recent(recorded, policy, now)
     need = f"{_figures(inputs)} need {counted(up, 'replica')}"
     if inputs.current == policy.max_replicas:
         return Decision(inputs.current, Reason.AT_MAXIMUM, f"{need}, maxReplicas is {inputs.current}", inputs, kept)
-    lowest = min(_within(kept, policy.up_window, now))
-    if lowest <= inputs.current or kept[0].at > now - policy.up_window:
-        wait = f"{need}; waiting until that has lasted {policy.up_window:g} s"
+    lowest = min(_within(kept, policy.up.window, now))
+    if lowest <= inputs.current or kept[0].at > now - policy.up.window:
+        wait = f"{need}; waiting until that has lasted {policy.up.window:g} s"
         return Decision(inputs.current, Reason.STABILIZING_UP, wait, inputs, kept)
-    return Decision(lowest, signal, need, inputs, kept)
+    most = policy.up.most(inputs.current, changes, now)
+    if most is None or most >= lowest:
+        return Decision(lowest, signal, need, inputs, kept)
+    reason = signal if most > inputs.current else Reason.SCALE_UP_LIMIT
+    return Decision(most, reason, f"{need}; scaleUp's {policy.up}", inputs, kept)
 
 
-def _fall(policy: ScalingPolicy, inputs: Inputs, down: int, recorded: tuple[Want, ...], now: float) -> Decision:
+def _fall(
+    policy: ScalingPolicy, inputs: Inputs, fewer: int, recorded: tuple[Want, ...], changes: Changes, now: float
+) -> Decision:
     """The load needs no more than there is."""
-    current, fewer = inputs.current, policy.clamp(down)
+    current = inputs.current
     if inputs.reporting < inputs.ready:
         seen = f"no load from {inputs.ready - inputs.reporting} of {counted(inputs.ready, 'ready replica')}"
         return Decision(current, Reason.METRICS_INCOMPLETE, f"{seen}: none is removed", inputs, recorded[:-1])
@@ -170,11 +206,15 @@ def _fall(policy: ScalingPolicy, inputs: Inputs, down: int, recorded: tuple[Want
     if inputs.deepest_queue >= policy.queue_depth:
         seen = f"one has {counted(inputs.deepest_queue, 'request')} waiting, queueDepth is {policy.queue_depth}"
         return Decision(current, Reason.QUEUED_REQUESTS, f"{need}; {seen}", inputs, kept)
-    highest = max(_within(kept, policy.down_window, now))
-    if highest >= current or kept[0].at > now - policy.down_window:
-        wait = f"{need}; waiting until that has lasted {policy.down_window:g} s"
+    highest = max(_within(kept, policy.down.window, now))
+    if highest >= current or kept[0].at > now - policy.down.window:
+        wait = f"{need}; waiting until that has lasted {policy.down.window:g} s"
         return Decision(current, Reason.STABILIZING_DOWN, wait, inputs, kept)
-    return Decision(highest, Reason.LOW_DEMAND, need, inputs, kept)
+    fewest = policy.down.fewest(current, changes, now)
+    if fewest <= highest:
+        return Decision(highest, Reason.LOW_DEMAND, need, inputs, kept)
+    reason = Reason.LOW_DEMAND if fewest < current else Reason.SCALE_DOWN_LIMIT
+    return Decision(fewest, reason, f"{need}; scaleDown's {policy.down}", inputs, kept)
 
 
 def _back_in_bounds(policy: ScalingPolicy, inputs: Inputs, history: tuple[Want, ...]) -> Decision:
@@ -219,7 +259,7 @@ def _replicas_for(demand: float, each: float) -> int:
 def _recent(recorded: tuple[Want, ...], policy: ScalingPolicy, now: float) -> tuple[Want, ...]:
     """The unbroken run of wants that ends now, back to the first that is older than every window."""
     gap = next((i for i in range(len(recorded) - 1, 0, -1) if _is_gap(recorded[i - 1], recorded[i], policy)), 0)
-    run, since = recorded[gap:], now - max(policy.up_window, policy.down_window)
+    run, since = recorded[gap:], now - max(policy.up.window, policy.down.window)
     older = sum(1 for _, later in pairwise(run) if later.at <= since)
     return run[older:]
 

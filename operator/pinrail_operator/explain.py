@@ -211,8 +211,10 @@ def _policy(policy: ScalingPolicy) -> Told:
         "cacheUtilization": policy.up_target,
         "scaleDownUtilization": policy.down_target,
         "queueDepth": policy.queue_depth,
-        "scaleUpWindowSeconds": policy.up_window,
-        "scaleDownWindowSeconds": policy.down_window,
+        "scaleUpWindowSeconds": policy.up.window,
+        "scaleDownWindowSeconds": policy.down.window,
+        "scaleUpLimit": str(policy.up) or None,
+        "scaleDownLimit": str(policy.down) or None,
         "staleAfterSeconds": policy.stale_after,
     }
 

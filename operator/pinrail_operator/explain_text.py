@@ -118,6 +118,9 @@ def _bounds(policy: Told) -> Iterator[str]:
     yield f"holds    none is removed while one replica has {policy['queueDepth']} waiting, or any does not report"
     windows = f"more must be needed for {policy['scaleUpWindowSeconds']:g} s, fewer do for"
     yield f"windows  {windows} {policy['scaleDownWindowSeconds']:g} s; figures last {policy['staleAfterSeconds']:g} s"
+    for direction in ("scaleUp", "scaleDown"):
+        if limit := policy[f"{direction}Limit"]:
+            yield f"pace     {direction}: {limit}"
 
 
 def _last_scale(last: Told | None) -> str:

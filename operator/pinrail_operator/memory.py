@@ -11,6 +11,7 @@ from pinrail_contract.metrics import LoadSample
 from .autoscale import Decision, Report, Want, decide
 from .observed import Observed
 from .quarantine import BARRED
+from .scaling_pace import NO_CHANGES
 from .scaling_policy import ScalingMode
 from .types import InferenceService
 
@@ -42,7 +43,15 @@ class Memory:
         ready = [p for p in observed.ready_pods if p.mark != BARRED]  # those count as if they had yet to come
         reports = [self._report(p.name, now) for p in ready]
         starting = max(0, workload.replicas - len(ready))
-        self.last = decide(policy, reports, current=workload.replicas, starting=starting, history=self.history, now=now)
+        self.last = decide(
+            policy,
+            reports,
+            current=workload.replicas,
+            starting=starting,
+            history=self.history,
+            now=now,
+            changes=self.last.changes if self.last is not None else NO_CHANGES,
+        )
         self.history = self.last.history
         return self.last
 

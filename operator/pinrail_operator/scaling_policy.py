@@ -6,8 +6,11 @@ from typing import Self
 
 from .errors import SpecError
 from .fields import Fields
+from .scaling_pace import Pace
 
 MAX_REPLICAS = 1000
+_AT_ONCE, _WHEN_QUIET = Pace(), Pace(window=300)
+_PACE_FIELDS = {"stabilizationWindowSeconds", "policies", "selectPolicy", "tolerance"}
 
 
 class ScalingMode(StrEnum):
@@ -26,8 +29,8 @@ class ScalingPolicy:
     up_target: float = 0.85  # share of KV blocks or slots above which replicas are added
     down_target: float = 0.70  # share that fewer replicas must not exceed
     queue_depth: int = 5  # requests waiting in one replica that forbid scaling down
-    up_window: float = 0.0  # seconds that a higher demand must last
-    down_window: float = 300.0  # seconds that a lower demand must last
+    up: Pace = _AT_ONCE  # how a higher demand adds replicas
+    down: Pace = _WHEN_QUIET  # how a lower demand removes them
     stale_after: float = 30.0  # seconds after which a replica's figures count as missing
 
     def __post_init__(self) -> None:
@@ -49,8 +52,8 @@ class ScalingPolicy:
             up_target=_share(targets, "cacheUtilization", "0.85"),
             down_target=_share(targets, "scaleDownUtilization", "0.70"),
             queue_depth=targets.integer("queueDepth", least=1, most=10**6, default=5),
-            up_window=_window(behavior, "scaleUp", 0),
-            down_window=_window(behavior, "scaleDown", 300),
+            up=Pace.parse(behavior.child("scaleUp", _PACE_FIELDS), window=_AT_ONCE.window),
+            down=Pace.parse(behavior.child("scaleDown", _PACE_FIELDS), window=_WHEN_QUIET.window),
             stale_after=f.child("metrics", {"staleAfterSeconds"}).integer(
                 "staleAfterSeconds", least=10, most=3600, default=30
             ),
@@ -63,8 +66,3 @@ class ScalingPolicy:
 def _share(f: Fields, name: str, default: str) -> float:
     wanted = f'a decimal string of 0 to 1 such as "{default}"'
     return float(f.text(name, pattern=r"0\.[0-9]{1,3}|1(\.0{1,3})?", wanted=wanted, default=default))
-
-
-def _window(behavior: Fields, name: str, default: int) -> int:
-    direction = behavior.child(name, {"stabilizationWindowSeconds"})
-    return direction.integer("stabilizationWindowSeconds", least=0, most=3600, default=default)

@@ -35,12 +35,14 @@ MESSAGES = {
     Reason.CACHE_DEMAND: "KV blocks ran short: replicas are added",
     Reason.SLOT_DEMAND: "request slots ran short: replicas are added",
     Reason.STABILIZING_UP: "more is needed; it has to last for behavior.scaleUp's window",
+    Reason.SCALE_UP_LIMIT: "more is needed; behavior.scaleUp lets no replica be added now",
     Reason.AT_MAXIMUM: "more is needed than maxReplicas allows",
     Reason.METRICS_INCOMPLETE: "not every ready replica reports its load: none is removed",
     Reason.REPLICAS_STARTING: "replicas are starting: none is removed",
     Reason.STEADY: "the load fits the replicas",
     Reason.QUEUED_REQUESTS: "fewer would do, but a queue is at targets.queueDepth: none is removed",
     Reason.STABILIZING_DOWN: "fewer would do; it has to last for behavior.scaleDown's window",
+    Reason.SCALE_DOWN_LIMIT: "fewer would do; behavior.scaleDown lets no replica be removed now",
     Reason.LOW_DEMAND: "fewer will do: replicas are removed",
 }
 """Without figures, which would make each tick a write; those stand in status.scaling."""

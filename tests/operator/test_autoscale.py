@@ -9,10 +9,11 @@ from operator_builders import load
 
 from pinrail_contract.metrics import LoadSample
 from pinrail_operator.autoscale import Decision, Reason, Report, Want, decide
+from pinrail_operator.scaling_pace import NO_CHANGES, Change, Changes, Pace, Policy, PolicyType, SelectPolicy
 from pinrail_operator.scaling_policy import ScalingPolicy
 
 NOW = 1_000.0
-POLICY = ScalingPolicy(min_replicas=1, max_replicas=5, down_window=60, stale_after=30)
+POLICY = ScalingPolicy(min_replicas=1, max_replicas=5, down=Pace(window=60), stale_after=30)
 
 
 def calm(replicas: int, seconds: int = 60) -> tuple[Want, ...]:
@@ -27,12 +28,27 @@ def ask(
     starting: int = 0,
     history: tuple[Want, ...] = (),
     now: float = NOW,
+    changes: Changes = NO_CHANGES,
 ) -> Decision:
     samples = [Report(sample) for sample in loads]
-    return decide(policy, samples, current=current, starting=starting, history=history, now=now)
+    return decide(policy, samples, current=current, starting=starting, history=history, now=now, changes=changes)
 
 
-SLOW_UP = ScalingPolicy(min_replicas=1, max_replicas=5, up_window=60, down_window=60)
+def paced(*policies: Policy, select: SelectPolicy = SelectPolicy.MAX, tolerance: float = 0.0) -> ScalingPolicy:
+    """Both ways alike, without windows."""
+    pace = Pace(policies=policies, select=select, tolerance=tolerance)
+    return ScalingPolicy(min_replicas=1, max_replicas=20, up=pace, down=pace)
+
+
+def pods(value: int, seconds: int = 60) -> Policy:
+    return Policy(PolicyType.PODS, value, seconds)
+
+
+def percent(value: int, seconds: int = 60) -> Policy:
+    return Policy(PolicyType.PERCENT, value, seconds)
+
+
+SLOW_UP = ScalingPolicy(min_replicas=1, max_replicas=5, up=Pace(window=60), down=Pace(window=60))
 FULL, HALF, IDLE = load(1.0), load(0.5), load(0.0)
 
 ROWS = [
@@ -47,6 +63,31 @@ ROWS = [
                  id="up, lowest in the window is now's number"),
     pytest.param({"loads": [FULL, FULL], "policy": SLOW_UP, "history": calm(3)}, 3, Reason.CACHE_DEMAND,
                  id="up, after the window"),
+    pytest.param({"loads": [load(1.0, waiting_blocks=900.0)] * 2, "policy": paced(pods(2))}, 4, Reason.CACHE_DEMAND,
+                 id="up, as far as allowed"),
+    pytest.param({"loads": [load(1.0, running=500)] * 2, "policy": paced(pods(2))}, 4, Reason.SLOT_DEMAND,
+                 id="up, as far as allowed, for slots"),
+    pytest.param({"loads": [FULL, FULL], "policy": paced(pods(2)), "changes": Changes(2, (Change(NOW - 59, 2),))}, 2,
+                 Reason.SCALE_UP_LIMIT, id="up, all that is allowed was added"),
+    pytest.param({"loads": [FULL, FULL], "policy": paced(pods(2)), "changes": Changes(2, (Change(NOW - 60, 2),))}, 3,
+                 Reason.CACHE_DEMAND, id="up, and that was long ago"),
+    pytest.param({"loads": [FULL, FULL], "policy": paced(pods(1)), "changes": Changes(1)}, 2, Reason.SCALE_UP_LIMIT,
+                 id="up, somebody has just added one"),
+    pytest.param({"loads": [FULL, FULL], "policy": paced(select=SelectPolicy.DISABLED)}, 2, Reason.SCALE_UP_LIMIT,
+                 id="up is disabled"),
+    pytest.param({"loads": [IDLE, IDLE], "policy": paced(select=SelectPolicy.DISABLED)}, 2, Reason.SCALE_DOWN_LIMIT,
+                 id="down is disabled"),
+    pytest.param({"loads": [IDLE] * 9, "current": 9, "policy": paced(percent(50))}, 4, Reason.LOW_DEMAND,
+                 id="down, as far as allowed"),
+    pytest.param({"loads": [IDLE] * 9, "current": 9, "policy": paced(percent(50)),
+                  "changes": Changes(9, (Change(NOW - 9, -9),))}, 9, Reason.SCALE_DOWN_LIMIT,
+                 id="down, all that is allowed was removed"),
+    pytest.param({"loads": [load(0.9)] * 2, "policy": paced(tolerance=0.1)}, 2, Reason.STEADY, id="up, tolerated"),
+    pytest.param({"loads": [load(0.94)] * 2, "policy": paced(tolerance=0.1)}, 3, Reason.CACHE_DEMAND,
+                 id="up, past what is tolerated: by the target itself"),
+    pytest.param({"loads": [load(0.34)] * 2, "policy": paced(tolerance=0.1)}, 2, Reason.STEADY, id="down, tolerated"),
+    pytest.param({"loads": [load(0.31)] * 2, "policy": paced(tolerance=0.1)}, 1, Reason.LOW_DEMAND,
+                 id="down, past what is tolerated"),
     pytest.param({"loads": [FULL, FULL]}, 3, Reason.CACHE_DEMAND, id="blocks bind"),
     pytest.param({"loads": [FULL, load(1.0, waiting_blocks=200.0)]}, 5, Reason.CACHE_DEMAND, id="queued blocks count"),
     pytest.param({"loads": [FULL, load(1.0, waiting_blocks=900.0)]}, 5, Reason.CACHE_DEMAND, id="up to max"),
@@ -141,6 +182,46 @@ def test_history_is_kept_for_one_window() -> None:
     assert [w.at - NOW for w in history] == [130, 140, 150, 160, 170, 180, 190]
 
 
+def test_what_limits_it_is_said() -> None:
+    held = ask(FULL, FULL, policy=paced(pods(1), percent(50)), changes=Changes(2, (Change(NOW - 1, 1),)))
+    assert held.message == (
+        "200 of 200 KV blocks and 0 of 20 request slots need 3 replicas; "
+        "scaleUp's policies allow the most of 1 in 60 s, 50% in 60 s"
+    )
+
+
+@pytest.mark.parametrize(
+    ("policies", "select", "most", "fewest"),
+    [
+        ((), SelectPolicy.MAX, None, 0),
+        ((pods(4),), SelectPolicy.MAX, 14, 6),
+        ((percent(15),), SelectPolicy.MAX, 12, 8),  # rounded towards more change, both ways
+        ((pods(4), percent(100)), SelectPolicy.MAX, 20, 0),
+        ((pods(4), percent(100)), SelectPolicy.MIN, 14, 6),
+        ((pods(4),), SelectPolicy.DISABLED, 10, 10),
+        ((percent(1000),), SelectPolicy.MAX, 110, 0),
+    ],
+)
+def test_a_pace_counts_as_the_hpa_does(
+    policies: tuple[Policy, ...], select: SelectPolicy, most: int | None, fewest: int
+) -> None:
+    pace = Pace(policies=policies, select=select)
+    assert (pace.most(10, Changes(10), NOW), pace.fewest(10, Changes(10), NOW)) == (most, fewest)
+
+
+def test_of_what_was_changed_each_policy_counts_its_own_period() -> None:
+    changes = Changes(10, (Change(NOW - 50, 3), Change(NOW - 20, -1), Change(NOW - 5, 2)))
+    pace = Pace(policies=(pods(4, 10), pods(6, 60)), select=SelectPolicy.MIN)
+    assert pace.most(10, changes, NOW) == min(10 - 2 + 4, 10 - 5 + 6)
+    assert pace.fewest(10, changes, NOW) == max(10 - 4, 10 + 1 - 6)
+
+
+def test_what_is_longer_ago_than_any_period_is_forgotten() -> None:
+    changes = Changes().seen(1, 0.0).seen(3, 10.0).seen(3, 20.0).seen(2, 1809.0)
+    assert changes == Changes(2, (Change(10.0, 2), Change(1809.0, -1)))
+    assert changes.seen(2, 1810.0) == Changes(2, (Change(1809.0, -1),))
+
+
 numbers = st.one_of(
     st.integers(-5, 10**6), st.floats(), st.sampled_from([math.nan, math.inf, -math.inf, -1.0, 10**400])
 )
@@ -154,15 +235,20 @@ sane = st.builds(
 )  # fmt: skip
 reports = st.lists(st.builds(Report, st.none() | samples | sane, st.floats(0, 100)), max_size=6)
 histories = st.lists(st.builds(Want, st.floats(0, 2 * NOW), st.integers(0, 20)), max_size=9).map(tuple)
-windows = st.sampled_from([0.0, 60.0])
+paces = st.builds(
+    Pace,
+    window=st.sampled_from([0, 60]),
+    policies=st.lists(st.builds(Policy, st.sampled_from(PolicyType), st.integers(1, 200), st.integers(1, 120)),
+                      max_size=2).map(tuple),
+    select=st.sampled_from(SelectPolicy),
+    tolerance=st.sampled_from([0.0, 0.1]),
+)  # fmt: skip
 
 
 @st.composite
 def policies(draw: st.DrawFn) -> ScalingPolicy:
     least, more = draw(st.integers(1, 6)), draw(st.integers(0, 6))
-    return ScalingPolicy(
-        min_replicas=least, max_replicas=least + more, up_window=draw(windows), down_window=draw(windows)
-    )
+    return ScalingPolicy(min_replicas=least, max_replicas=least + more, up=draw(paces), down=draw(paces))
 
 
 @given(policies(), reports, st.integers(0, 20), st.integers(0, 20), histories)
@@ -212,3 +298,23 @@ def test_a_replica_is_removed_only_after_a_whole_quiet_window(loads, current) ->
 def test_history_stays_small(policy, given_reports, history) -> None:
     decision = decide(policy, given_reports, current=2, starting=0, history=history, now=NOW)
     assert len(decision.history) <= len(history) + 1
+
+
+@given(
+    st.integers(1, 5),
+    st.integers(1, 60),
+    st.lists(st.sampled_from([FULL, IDLE, load(1.0, waiting_blocks=900.0)]), min_size=9, max_size=9),
+)
+def test_within_any_period_no_more_is_changed_than_the_policy_allows(value, period, loads) -> None:
+    """Ten seconds apart."""
+    policy, current, changes, moves = paced(pods(value, period)), 10, Changes(), []
+    for step, each in enumerate(loads):
+        decision = decide(policy, [Report(each)] * current, current=current, starting=0, history=(),
+                          now=NOW + 10 * step, changes=changes)  # fmt: skip
+        moves.append(decision.replicas - current)
+        current, changes = decision.replicas, decision.changes
+    ticks = -(-period // 10)
+    for start in range(len(moves)):
+        part = moves[start : start + ticks]
+        assert sum(m for m in part if m > 0) <= value
+        assert sum(m for m in part if m < 0) >= -value

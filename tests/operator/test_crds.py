@@ -62,7 +62,7 @@ _CHOSEN = {
     "cacheUtilization": "0.8", "scaleDownUtilization": "0.4", "kvCacheMemory": "1Gi",
     "priorityClassName": "p", "runtimeClassName": "r", "imagePullSecrets": [{"name": "s"}],
     "tracesEndpoint": "http://c:4318", "maxSurge": 1, "maxUnavailable": 0,
-    "type": "vllm", "args": ["--seed=1"],
+    "args": ["--seed=1"], "tolerance": "0.1",
     "endpoint": "https://h",
 }  # fmt: skip
 
@@ -75,7 +75,7 @@ def _example(node: dict[str, Any], name: str = "") -> Any:
     if node.get("type") == "array":
         return [_example(node["items"])]
     if "enum" in node:
-        return node["enum"][0]
+        return "vllm" if "vllm" in node["enum"] else node["enum"][0]  # which may have every field
     return {"integer": node.get("minimum", 1), "boolean": True, "string": "x"}[node["type"]]
 
 

@@ -226,3 +226,17 @@ async def test_pods_that_are_gone_are_forgotten() -> None:
     await one.reconcile(KEY)
     memory = one.memories[KEY]
     assert (set(memory.loads), set(memory.digests)) == ({"chat-a"}, {"chat-a"})
+
+
+async def test_what_was_added_a_moment_ago_is_counted_at_the_next_look() -> None:
+    asked = body(replicas=None, scaling={"maxReplicas": 4, "behavior": {
+        "scaleUp": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 60}]}}})  # fmt: skip
+    service = InferenceService.from_body(asked)
+    cluster = FakeCluster(asked, observed(live_objects(service, replicas=1), (pod("chat-a"),)))
+    one = reconciler(cluster, {"chat-a": Scrape(load(1.0), DIGEST), "chat-b": Scrape(load(1.0), DIGEST)})
+    await one.reconcile(KEY)
+    assert cluster.plans[-1].scale is not None
+    cluster.seen = observed(live_objects(service, replicas=2), (pod("chat-a"), pod("chat-b")))
+    one.clock = lambda: 5.0
+    await one.reconcile(KEY)
+    assert reasons(cluster)["ScalingActive"] == ("True", "ScaleUpLimit")

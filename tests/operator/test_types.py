@@ -10,6 +10,7 @@ from operator_builders import DIGEST, IMAGE, body, scaled, service
 
 from pinrail_contract.launch import LaunchSpec
 from pinrail_operator.errors import SpecError
+from pinrail_operator.scaling_pace import Pace, Policy, PolicyType, SelectPolicy
 from pinrail_operator.scaling_policy import ScalingMode, ScalingPolicy
 from pinrail_operator.types import InferenceService, ServiceKey
 
@@ -92,14 +93,23 @@ def test_zero_is_a_number_of_pods(surge: int | str, unavailable: int | str) -> N
 def test_scaling_is_read_whole() -> None:
     asked = scaled(
         2, 6, mode="Recommend", targets={"cacheUtilization": "0.9", "scaleDownUtilization": "0.5", "queueDepth": 7},
-        behavior={"scaleUp": {"stabilizationWindowSeconds": 1}, "scaleDown": {"stabilizationWindowSeconds": 2}},
+        behavior={"scaleUp": {"stabilizationWindowSeconds": 1, "selectPolicy": "Min", "tolerance": "0.1",
+                              "policies": [{"type": "Percent", "value": 50, "periodSeconds": 60},
+                                           {"value": 4, "periodSeconds": 15}]},
+                  "scaleDown": {"stabilizationWindowSeconds": 2, "selectPolicy": "Disabled"}},
         metrics={"staleAfterSeconds": 40},
     )  # fmt: skip
     assert asked.scaling == ScalingPolicy(
         min_replicas=2, max_replicas=6, mode=ScalingMode.RECOMMEND, up_target=0.9, down_target=0.5, queue_depth=7,
-        up_window=1, down_window=2, stale_after=40,
+        up=Pace(window=1, select=SelectPolicy.MIN, tolerance=0.1,
+                policies=(Policy(PolicyType.PERCENT, 50, 60), Policy(PolicyType.PODS, 4, 15))),
+        down=Pace(window=2, select=SelectPolicy.DISABLED), stale_after=40,
     )  # fmt: skip
     assert asked.least_replicas == 2
+
+
+def scaling(up: dict[str, Any]) -> dict[str, Any]:
+    return {"replicas": None, "scaling": {"maxReplicas": 2, "behavior": {"scaleUp": up}}}
 
 
 @pytest.mark.parametrize(
@@ -121,6 +131,11 @@ def test_scaling_is_read_whole() -> None:
         ({"model": {**MODEL, "endpoint": "https://me:pw@hub"}}, "want an address that begins with https://"),
         ({"model": {**MODEL, "manifestRef": "x"}}, "spec.model.manifestRef: got 'x', want an object"),
         ({"verification": {"mode": "Off"}}, "spec.verification.mode: got 'Off', want one of Enforce, Warn"),
+        (scaling({"policies": [{"value": 0, "periodSeconds": 1}]}), "policies[0].value: got 0, want a whole"),
+        (scaling({"policies": [{"value": 1}]}), "policies[0].periodSeconds: got nothing, want a whole"),
+        (scaling({"policies": [{"type": "Pod", "value": 1, "periodSeconds": 1}]}), "got 'Pod', want one of Pods"),
+        (scaling({"selectPolicy": "All"}), "behavior.scaleUp.selectPolicy: got 'All', want one of Max, Min, Disabled"),
+        (scaling({"tolerance": "1"}), "behavior.scaleUp.tolerance: got '1', want a decimal string of 0 to below 1"),
         ({"engine": {"type": "sglang"}}, "spec.engine.type: got 'sglang', want one of pinrail, vllm"),
         ({"engine": {"image": "engine:latest"}}, "spec.engine.image: got 'engine:latest', want a reference that ends"),
         ({"engine": {"env": [{"name": "LD_PRELOAD", "value": "x"}]}}, "spec.engine.env[0].name: got 'LD_PRELOAD'"),

@@ -14,6 +14,7 @@ from pinrail_contract.errors import ModelError
 from pinrail_contract.termination import ExitCode
 
 from .. import autoscale
+from ..scaling_pace import NO_CHANGES
 from ..scaling_policy import ScalingMode
 from ..types import InferenceService
 from .replica import Replica, free_port, last_words, refresh, start, stop
@@ -97,6 +98,7 @@ class LocalCluster:
             starting=self.wanted - len(self.ready()),
             history=self.decision.history if self.decision else (),
             now=now,
+            changes=self.decision.changes if self.decision else NO_CHANGES,
         )
         if policy.mode is ScalingMode.ACTIVE:
             self.wanted = self.decision.replicas
