@@ -47,8 +47,8 @@ test-isa: .venv/.ready $(NATIVE) model ## the engine's tests with each instructi
 	done
 
 .PHONY: test-api
-test-api: .venv/.ready apiserver ## the API-server layer: etcd and kube-apiserver alone
-	$(BIN)/python -m pytest -m apiserver tests
+test-api: .venv/.ready apiserver ## the API-server layer: etcd and kube-apiserver alone, two of each
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m apiserver tests
 
 .PHONY: test-faults
 test-faults: .venv/.ready apiserver ## the faults among them in full: long outages, 20 kills, 1,000 services (25 min)
