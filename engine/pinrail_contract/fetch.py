@@ -38,8 +38,11 @@ def fetch(
     progress: Progress = no_progress,
     wait: Wait = time.sleep,
     environment: Mapping[str, str] = os.environ,
+    make_room: Callable[[int], None] | None = None,
 ) -> None:
     """Make `folder` hold exactly the manifest's files; `environment` says what `access` names.
+
+    `make_room` takes the bytes that are yet to come, and raises where they do not fit; None looks at the free disk.
 
     Raises:
         SourceError: The source lacks a file, delivers other bytes, keeps failing, the disk is too small, or `folder`
@@ -50,7 +53,9 @@ def fetch(
     wrong = {m.path for m in mismatches(folder, manifest)}
     _remove_foreign(manifest, folder)
     wanted = [f for f in manifest.files if f.path in wrong]
-    _check_disk(wanted, folder)
+    have = sum(p.stat().st_size for f in wanted if (p := folder / f"{f.path}.part").exists())
+    missing = sum(f.size for f in wanted) - have
+    _check_disk(missing, len(wanted), folder) if make_room is None else make_room(missing)
     progress(manifest.total_size - sum(f.size for f in wanted))
     _fetch_files(wanted, folder, opener, Shared(progress), wait)
 
@@ -173,8 +178,7 @@ def _remove_foreign(manifest: ModelManifest, folder: Path) -> None:
         path.unlink()
 
 
-def _check_disk(wanted: list[FilePin], folder: Path) -> None:
-    have = sum(p.stat().st_size for f in wanted if (p := folder / f"{f.path}.part").exists())
-    need, free = sum(f.size for f in wanted) - have + DISK_MARGIN, shutil.disk_usage(folder).free
+def _check_disk(missing: int, files: int, folder: Path) -> None:
+    need, free = missing + DISK_MARGIN, shutil.disk_usage(folder).free
     if need > free:
-        raise SourceError(f"{folder}: has {free} bytes free, want {need} for {len(wanted)} files")
+        raise SourceError(f"{folder}: has {free} bytes free, want {need} for {files} files")
