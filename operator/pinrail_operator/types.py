@@ -21,11 +21,12 @@ from pinrail_contract.launch import (
     Verification,
     parse_bytes,
 )
-from pinrail_contract.pins import API_VERSION, DIGEST
+from pinrail_contract.pins import API_VERSION, DIGEST, Source
 
 from . import engine_args
 from .errors import SpecError
 from .fields import Fields
+from .model_cache import ModelCache
 from .passed_through import PodSettings
 from .scaling_policy import MAX_REPLICAS, ScalingPolicy
 from .source_access import SourceAccess
@@ -68,6 +69,7 @@ class ModelPin:
     manifest: str  # name of a ModelManifest in the same namespace
     digest: str  # sha256:… that it must have
     access: SourceAccess
+    cache: ModelCache | None  # of fetched models; None: each pod fetches for itself
 
     @classmethod
     def parse(cls, f: Fields) -> Self:
@@ -82,7 +84,12 @@ class ModelPin:
             manifest=reference.reference("name"),
             digest=f.text("digest", pattern=DIGEST.pattern, wanted="sha256: and 64 lower-case hex digits"),
             access=SourceAccess.parse(f),
+            cache=ModelCache.parse(f),
         )
+
+    def cache_of(self, source: Source) -> ModelCache | None:
+        """The cache that pods use; what is mounted is not fetched into one."""
+        return self.cache if source.is_fetched else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -333,6 +340,7 @@ _MODEL_FIELDS = {
     "credentialsSecretRef",
     "caConfigMapRef",
     "endpoint",
+    "cache",
 }
 _ENGINE_FIELDS = {
     "type", "image", "backend", "dtype", "quantization", "prefixCache", "cacheEvents", "tracesEndpoint", "env",
