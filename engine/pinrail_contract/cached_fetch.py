@@ -3,13 +3,15 @@
 import os
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
+from .compare import Entry
 from .errors import CacheError
-from .fetch import Wait, fetch
+from .fetch import AT_ONCE, Wait, fetch
 from .file_lock import if_free, locked
-from .folder import Progress, mismatches, no_progress
+from .folder import Progress, no_progress, open_folder, sha256_hex
 from .model_cache import ModelCache, Say, in_words
 from .pins import ModelManifest
 
@@ -68,12 +70,24 @@ def fetch_cached(
 
 
 def is_whole(folder: Path, manifest: ModelManifest) -> bool:
-    """Whether it holds exactly the model: by hash, but for names and sizes that already say no."""
+    """Whether it holds exactly the model: by hash, some files at once, but for names and sizes that already say no."""
     try:
         sizes = {e.name: e.stat(follow_symlinks=False).st_size for e in os.scandir(folder)}
     except FileNotFoundError:
         return False
-    return sizes == {f.path: f.size for f in manifest.files} and not mismatches(folder, manifest)
+    if sizes != {f.path: f.size for f in manifest.files}:
+        return False
+    with open_folder(folder) as opened, ThreadPoolExecutor(AT_ONCE, "hash") as pool:
+        sums = pool.map(_sum, [opened.get(f.path) for f in manifest.files])
+        return list(sums) == [f.sha256 for f in manifest.files]
+
+
+def _sum(handle: int | Entry | None) -> str:
+    """Empty for what cannot be read: it is replaced."""
+    try:
+        return sha256_hex(handle) if isinstance(handle, int) else ""
+    except OSError:
+        return ""
 
 
 def _await_holder(sign: Path, wait: Wait) -> None:

@@ -1,4 +1,4 @@
-"""A cache of fetched models, as the API server takes, refuses and keeps it; pods are made by hand, no controller runs."""
+"""A cache of fetched models, as the API server takes, refuses and keeps it; pods are made by hand."""
 
 from collections.abc import Callable
 from typing import Any
