@@ -12,7 +12,7 @@ import ssl
 import threading
 import time
 import urllib.error
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import partial
 from pathlib import Path
@@ -51,7 +51,7 @@ def fetch(
     opener = opener_of(manifest.source, Access.of(manifest.source, environment))
     folder.mkdir(parents=True, exist_ok=True)
     wrong = {m.path for m in mismatches(folder, manifest)}
-    _remove_foreign(manifest, folder)
+    _remove_foreign(manifest, folder, wrong)
     wanted = [f for f in manifest.files if f.path in wrong]
     have = sum(p.stat().st_size for f in wanted if (p := folder / f"{f.path}.part").exists())
     missing = sum(f.size for f in wanted) - have
@@ -163,13 +163,13 @@ def _continue(pin: FilePin, opener: Open, progress: Progress, part: Path) -> str
     return digest.hexdigest()
 
 
-def _remove_foreign(manifest: ModelManifest, folder: Path) -> None:
-    """Files of another model left in the folder would make it fail verification.
+def _remove_foreign(manifest: ModelManifest, folder: Path, wrong: Collection[str]) -> None:
+    """Files of another model left in the folder would make it fail verification, and so would parts of right ones.
 
     Raises SourceError, before anything is removed, where the folder holds what is no model's: it is someone's own.
     """
-    names = {f.path for f in manifest.files}
-    foreign = [p for p in folder.iterdir() if p.name.removesuffix(".part") not in names and not p.is_dir()]
+    names = {f.path for f in manifest.files} | {f"{name}.part" for name in wrong}
+    foreign = [p for p in folder.iterdir() if p.name not in names and not p.is_dir()]
     own = sorted(p.name for p in foreign if role_of(p.name.removesuffix(".part")) is None)
     if own:
         listed = ", ".join(own[:3]) + (" …" if len(own) > 3 else "")

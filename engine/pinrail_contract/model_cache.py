@@ -6,6 +6,7 @@
 | locks/sha256-HEX.use     | locked shared by whoever has the model, exclusively by whoever removes it           |
 | locks/sha256-HEX.fetch   | locked exclusively by whoever fetches the model                                     |
 | locks/room               | locked exclusively while sizes are added up and models are removed                  |
+| locks/probe              | locked shared for a moment, to see whether the file system can                     |
 
 A `.use` file holds the size that the model was let in with, and its time of change is the model's last use. Locks are
 taken in the order of the table, and a model is only removed if its lock is free, so nobody waits in a circle. Names
@@ -46,13 +47,12 @@ class ModelCache:
     @classmethod
     def open(cls, root: Path) -> Self:
         """Raises CacheError where models cannot be written to `root`, or files cannot be locked there."""
-        made = cls(root)
         with in_words(root):
             (root / _LOCKS).mkdir(parents=True, exist_ok=True)
             if not os.access(root, os.W_OK | os.X_OK, effective_ids=True):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(root))
-            with locked(made._room, shared=True):
-                return made
+            with locked(root / _LOCKS / "probe", shared=True):
+                return cls(root)
 
     def folder(self, digest: str) -> Path:
         """Where the model of a manifest's digest is, or will be."""

@@ -333,15 +333,8 @@ def is_pinned(image: str) -> bool:
 
 
 _MODEL_FIELDS = {
-    "name",
-    "manifestRef",
-    "digest",
-    "tokenSecretRef",
-    "credentialsSecretRef",
-    "caConfigMapRef",
-    "endpoint",
-    "cache",
-}
+    "name", "manifestRef", "digest", "tokenSecretRef", "credentialsSecretRef", "caConfigMapRef", "endpoint", "cache",
+}  # fmt: skip
 _ENGINE_FIELDS = {
     "type", "image", "backend", "dtype", "quantization", "prefixCache", "cacheEvents", "tracesEndpoint", "env",
     "args",

@@ -20,6 +20,7 @@ from https_server import https_server
 from pinrail_contract import fetch_command, hold_command, termination
 from pinrail_contract.cached_fetch import fetch_cached
 from pinrail_contract.errors import CacheError
+from pinrail_contract.file_lock import locked
 from pinrail_contract.folder import mismatches, no_progress
 from pinrail_contract.model_cache import ModelCache
 from pinrail_contract.pin_command import pin_folder
@@ -247,6 +248,19 @@ def test_what_other_pods_have_yet_to_write_is_counted(
     fetch_cached(small, open_cache(tmp_path), whole)
 
 
+def test_room_is_made_by_one_at_a_time(
+    three: list[ModelManifest], start_fetch: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Two that count at once would both find the same room."""
+    cache = open_cache(tmp_path)
+    with locked(cache.root / "locks" / "room"):
+        fetching = start_fetch(tmp_path / "a.json")
+        with pytest.raises(subprocess.TimeoutExpired):
+            fetching.wait(1.5)
+    ends(fetching)
+    assert names(cache, three) == [True, False, False]
+
+
 def test_a_model_that_was_refused_takes_nobodys_room(three: list[ModelManifest], tmp_path: Path) -> None:
     """Its pod goes on trying, and has it in use meanwhile."""
     cache, (a, b, c) = open_cache(tmp_path), three
@@ -284,6 +298,25 @@ def test_files_removed_by_hand_are_fetched_again(three: list[ModelManifest], tmp
     cache, model = open_cache(tmp_path), three[0]
     folder = fetch_cached(model, cache, BOUND)
     (folder / "config.json").unlink()
+    fetch_cached(model, cache, BOUND)
+    assert mismatches(folder, model) == ()
+
+
+def test_what_an_engine_would_refuse_beside_the_model_is_removed(three: list[ModelManifest], tmp_path: Path) -> None:
+    cache, model = open_cache(tmp_path), three[0]
+    folder = fetch_cached(model, cache, BOUND)
+    for name in ("model-2.safetensors", f"{WEIGHTS}.part"):
+        (folder / name).touch()
+    fetch_cached(model, cache, BOUND)
+    assert mismatches(folder, model) == ()
+
+
+@pytest.mark.parametrize("name", ["model-2.safetensors", WEIGHTS])
+def test_a_link_is_none_of_the_models_files(three: list[ModelManifest], tmp_path: Path, name: str) -> None:
+    cache, model = open_cache(tmp_path), three[0]
+    folder = fetch_cached(model, cache, BOUND)
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to(tmp_path / "model-a" / WEIGHTS)
     fetch_cached(model, cache, BOUND)
     assert mismatches(folder, model) == ()
 
@@ -335,8 +368,10 @@ def test_a_holder_that_is_killed_holds_nothing(
     three: list[ModelManifest], start: Callable[..., Any], tmp_path: Path
 ) -> None:
     cache, (a, b, _) = open_cache(tmp_path), three
-    fetch_cached(a, cache, BOUND)
+    use = cache.root / "locks" / f"{fetch_cached(a, cache, BOUND).name}.use"
+    os.utime(use, (0, 0))
     holding = start("hold", tmp_path / "a.json", "--holder", tmp_path / "held")
+    until(lambda: use.stat().st_mtime > 0)
     fetch_cached(a, cache, BOUND, tmp_path / "held")
     holding.kill()
     holding.wait()
