@@ -73,7 +73,6 @@ class ModelPin:
 
     @classmethod
     def parse(cls, f: Fields) -> Self:
-        reference = f.child("manifestRef", {"name"})
         return cls(
             name=f.text(
                 "name",
@@ -81,7 +80,7 @@ class ModelPin:
                 wanted="at most 128 letters, digits and ._/:- between letters or digits",
                 most=128,
             ),
-            manifest=reference.reference("name"),
+            manifest=f.child("manifestRef", {"name"}).reference("name"),
             digest=f.text("digest", pattern=DIGEST.pattern, wanted="sha256: and 64 lower-case hex digits"),
             access=SourceAccess.parse(f),
             cache=ModelCache.parse(f),
