@@ -4,6 +4,7 @@ PinrailError
 ├── ManifestError   a manifest, or the document it stands in, is wrong; only an edit can fix it
 ├── ModelError      the files on disk are not those that the manifest names
 ├── SourceError     the place that files come from did not answer, or answered with other bytes
+├── CacheError      a cache of fetched models cannot be written, or has no room
 └── SampleError     a metrics page lacks a figure, or holds one that cannot be
 """
 
@@ -31,6 +32,10 @@ class ModelError(PinrailError):
 
 class SourceError(PinrailError):
     """A source did not deliver; trying again may help."""
+
+
+class CacheError(PinrailError):
+    """A cache of fetched models cannot take a model in; a person has to give it room, or the right to write."""
 
 
 class SampleError(PinrailError):

@@ -12,7 +12,7 @@ import ssl
 import threading
 import time
 import urllib.error
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import partial
 from pathlib import Path
@@ -38,8 +38,11 @@ def fetch(
     progress: Progress = no_progress,
     wait: Wait = time.sleep,
     environment: Mapping[str, str] = os.environ,
+    make_room: Callable[[int], None] | None = None,
 ) -> None:
     """Make `folder` hold exactly the manifest's files; `environment` says what `access` names.
+
+    `make_room` takes the bytes that are yet to come, and raises where they do not fit; None looks at the free disk.
 
     Raises:
         SourceError: The source lacks a file, delivers other bytes, keeps failing, the disk is too small, or `folder`
@@ -48,9 +51,11 @@ def fetch(
     opener = opener_of(manifest.source, Access.of(manifest.source, environment))
     folder.mkdir(parents=True, exist_ok=True)
     wrong = {m.path for m in mismatches(folder, manifest)}
-    _remove_foreign(manifest, folder)
+    _remove_foreign(manifest, folder, wrong)
     wanted = [f for f in manifest.files if f.path in wrong]
-    _check_disk(wanted, folder)
+    have = sum(p.stat().st_size for f in wanted if (p := folder / f"{f.path}.part").exists())
+    missing = sum(f.size for f in wanted) - have
+    _check_disk(missing, len(wanted), folder) if make_room is None else make_room(missing)
     progress(manifest.total_size - sum(f.size for f in wanted))
     _fetch_files(wanted, folder, opener, Shared(progress), wait)
 
@@ -158,13 +163,13 @@ def _continue(pin: FilePin, opener: Open, progress: Progress, part: Path) -> str
     return digest.hexdigest()
 
 
-def _remove_foreign(manifest: ModelManifest, folder: Path) -> None:
-    """Files of another model left in the folder would make it fail verification.
+def _remove_foreign(manifest: ModelManifest, folder: Path, wrong: Collection[str]) -> None:
+    """Files of another model left in the folder would make it fail verification, and so would parts of right ones.
 
     Raises SourceError, before anything is removed, where the folder holds what is no model's: it is someone's own.
     """
-    names = {f.path for f in manifest.files}
-    foreign = [p for p in folder.iterdir() if p.name.removesuffix(".part") not in names and not p.is_dir()]
+    names = {f.path for f in manifest.files} | {f"{name}.part" for name in wrong}
+    foreign = [p for p in folder.iterdir() if p.name not in names and not p.is_dir()]
     own = sorted(p.name for p in foreign if role_of(p.name.removesuffix(".part")) is None)
     if own:
         listed = ", ".join(own[:3]) + (" …" if len(own) > 3 else "")
@@ -173,8 +178,7 @@ def _remove_foreign(manifest: ModelManifest, folder: Path) -> None:
         path.unlink()
 
 
-def _check_disk(wanted: list[FilePin], folder: Path) -> None:
-    have = sum(p.stat().st_size for f in wanted if (p := folder / f"{f.path}.part").exists())
-    need, free = sum(f.size for f in wanted) - have + DISK_MARGIN, shutil.disk_usage(folder).free
+def _check_disk(missing: int, files: int, folder: Path) -> None:
+    need, free = missing + DISK_MARGIN, shutil.disk_usage(folder).free
     if need > free:
-        raise SourceError(f"{folder}: has {free} bytes free, want {need} for {len(wanted)} files")
+        raise SourceError(f"{folder}: has {free} bytes free, want {need} for {files} files")

@@ -26,6 +26,7 @@ class Reason(StrEnum):
     MODEL_MISMATCH = "ModelMismatch"
     MANIFEST_MISMATCH = "ManifestMismatch"
     FETCH_FAILED = "FetchFailed"
+    CACHE_FAILED = "CacheFailed"
     API_KEYS_MISSING = "ApiKeysMissing"
     FAILED = "Failed"
 

@@ -3,7 +3,7 @@
 A blocked service never starts a pod. One that already serves goes on serving its old pin: nothing of it is touched.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -23,6 +23,7 @@ class Blocked(StrEnum):
     MANIFEST_INVALID = "ManifestInvalid"
     DIGEST_MISMATCH = "DigestMismatch"
     SOURCE_UNSUPPORTED = "SourceUnsupported"
+    CACHE_NOT_ALLOWED = "CacheNotAllowed"
     IMAGE_MISSING = "EngineImageMissing"
     IMAGE_NOT_PINNED = "EngineImageNotPinned"
     NAME_TAKEN = "NameTaken"
@@ -45,9 +46,12 @@ class _Case:
     service: InferenceService
     observed: Observed
     image: str
+    host_caches: Collection[str] | None
 
 
-def first_blocker(service: InferenceService, observed: Observed, image: str) -> Blocker | None:
+def first_blocker(
+    service: InferenceService, observed: Observed, image: str, host_caches: Collection[str] | None = None
+) -> Blocker | None:
     """The first check that fails, or None.
 
     | check                                             | reason              |
@@ -56,6 +60,8 @@ def first_blocker(service: InferenceService, observed: Observed, image: str) -> 
     | it can be read                                    | ManifestInvalid     |
     | its digest is the pinned one                      | DigestMismatch      |
     | pods can reach its source                         | SourceUnsupported   |
+    | its cache can hold the model                      | InvalidSpec         |
+    | the operator allows its cache, on a node's disk   | CacheNotAllowed     |
     | the engine can do what the fields ask for         | InvalidSpec         |
     | an engine image is known                          | EngineImageMissing  |
     | the image is named by digest, where that is asked | EngineImageNotPinned |
@@ -66,8 +72,9 @@ def first_blocker(service: InferenceService, observed: Observed, image: str) -> 
         service: What is asked for.
         observed: What there is.
         image: The engine's image: the service's own, or the operator's default; empty where neither is set.
+        host_caches: Folders of nodes that may be caches; None where what the operator allows is not known.
     """
-    case = _Case(service, observed, image)
+    case = _Case(service, observed, image, host_caches)
     for check in _CHECKS:
         blocker = check(case)
         if blocker is not None:
@@ -107,6 +114,20 @@ def _source_is_servable(case: _Case) -> Blocker | None:
     seen = f"ModelManifest {case.service.model.manifest}: spec.source.uri: got {case.observed.manifest.source.uri}"
     step = "pods cannot read this machine's files; pin the folder again with --source, the digest stays the same"
     return Blocker(Blocked.SOURCE_UNSUPPORTED, f"{seen}, want {SOURCES}; {step}")
+
+
+def _cache_can_hold(case: _Case) -> Blocker | None:
+    manifest = case.observed.manifest
+    cache = case.service.model.cache_of(manifest.source) if manifest is not None else None
+    problem = cache.problem(manifest) if cache is not None and manifest is not None else ""
+    return Blocker(Blocked.INVALID_SPEC, f"{problem}; mend the field and apply again") if problem else None
+
+
+def _cache_is_allowed(case: _Case) -> Blocker | None:
+    manifest = case.observed.manifest
+    cache = case.service.model.cache_of(manifest.source) if manifest is not None else None
+    refusal = cache.refusal(case.host_caches) if cache is not None and case.host_caches is not None else ""
+    return Blocker(Blocked.CACHE_NOT_ALLOWED, refusal) if refusal else None
 
 
 def _image_is_known(case: _Case) -> Blocker | None:
@@ -180,6 +201,8 @@ _CHECKS: tuple[Callable[[_Case], Blocker | None], ...] = (
     _manifest_is_valid,
     _digest_is_pinned,
     _source_is_servable,
+    _cache_can_hold,
+    _cache_is_allowed,
     _engine_is_able,
     _image_is_known,
     _image_is_pinned,

@@ -44,6 +44,7 @@ class Surroundings:
 
     observed: Observed  # with the manifest that will stand after the apply
     operator_image: str  # the default of the operator that runs; empty where that is not known
+    host_caches: frozenset[str] | None = None  # folders of nodes that it takes as caches; None where that is not known
 
 
 def compared(pair: Pair, around: Surroundings | None) -> Told:
@@ -108,7 +109,7 @@ def consequence(pair: Pair, service: InferenceService, around: Surroundings) -> 
     observed, image = around.observed, default_image(pair.old, around) if not service.engine.image else ""
     image = service.engine.image or image
     service = with_verifier(service, observed, around.operator_image)
-    blocker = checks.first_blocker(service, observed, image)
+    blocker = checks.first_blocker(service, observed, image, around.host_caches)
     if blocker is not None and blocker.reason is Blocked.IMAGE_MISSING:
         return {"refusals": [], "pods": _unknown(observed)}
     if blocker is not None:

@@ -93,6 +93,7 @@ async def _around(lookup: "Lookup", pair: "Pair", manifests: Mapping[tuple[str, 
     return Surroundings(
         observed=with_manifest(observed, document),
         operator_image=await lookup.operator_image() if needs_default else "",
+        host_caches=await lookup.host_caches() if service.model.cache is not None else None,
     )
 
 

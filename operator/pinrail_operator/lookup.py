@@ -23,6 +23,7 @@ from .api import CONCURRENCY, Api
 from .cluster import Cluster
 from .errors import OperatorError, Refused, SpecError, Unavailable
 from .explain import Facts, Report
+from .settings import Settings
 from .types import InferenceService, ServiceKey
 from .verifier import running_verifier
 
@@ -90,14 +91,23 @@ class Lookup:
 
     async def operator_image(self) -> str:
         """The default engine image that running operators are given; empty where none, several, or no right to ask."""
+        return await self._operator_setting("PINRAIL_ENGINE_IMAGE") or ""
+
+    async def host_caches(self) -> frozenset[str] | None:
+        """Folders of nodes that running operators take as caches; None where several differ, or no right to ask."""
+        given = await self._operator_setting("PINRAIL_HOST_PATH_CACHES")
+        return None if given is None else Settings(host_path_caches=given).allowed_host_caches
+
+    async def _operator_setting(self, variable: str) -> str | None:
+        """Empty where it is not set; None where no operator is found, several differ, or no right to ask."""
         try:
             found = await self.api.get("/apis/apps/v1/deployments", labelSelector=OPERATOR)
         except Refused:
-            return ""
+            return None
         containers = [c for d in (found or {}).get("items", []) for c in d["spec"]["template"]["spec"]["containers"]]
-        variables = [v for c in containers for v in c.get("env", []) if v["name"] == "PINRAIL_ENGINE_IMAGE"]
-        images = {v.get("value", "") for v in variables}
-        return str(images.pop()) if len(images) == 1 else ""
+        given = [{v["name"]: v.get("value", "") for v in c.get("env", [])} for c in containers]
+        values = {env.get(variable, "") for env in given if "PINRAIL_ENGINE_IMAGE" in env}  # others are beside them
+        return str(values.pop()) if len(values) == 1 else None
 
     async def facts_of(self, name: str) -> Facts:
         """Of the service of that name; raises OperatorError where there is none."""

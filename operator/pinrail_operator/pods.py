@@ -2,8 +2,8 @@
 
 Restricted by Pod Security's rules, with a read-only root and no service-account token. Model files come from a claim
 that is mounted read-only, or over the network through an init container, which alone is given what `spec.model` says
-of reaching them; the engine verifies either. For an engine that does not, an init container of ours does before it
-starts.
+of reaching them, into a volume of the pod's own or a cache that pods share. The engine verifies them in any case; for
+one that does not, an init container of ours does before it starts.
 """
 
 import math
@@ -12,7 +12,8 @@ from typing import Any
 from pinrail_contract import endpoints, termination
 from pinrail_contract.pins import ModelManifest
 
-from . import names, vllm
+from . import model_cache, names, vllm
+from .model_cache import ModelCache
 from .types import EngineType, InferenceService
 
 TEMPLATE_VERSION = 2
@@ -39,7 +40,7 @@ def revision(service: InferenceService, manifest: ModelManifest, image: str) -> 
 
     A new operator that renders the same version does not restart pods of an unchanged service.
     """
-    pod = service.pod
+    pod, cache = service.pod, service.model.cache_of(manifest.source)
     return names.digest_of(
         {
             "template": TEMPLATE_VERSION,
@@ -56,6 +57,7 @@ def revision(service: InferenceService, manifest: ModelManifest, image: str) -> 
             "imagePullSecrets": pod.image_pull_secrets,
             **_younger(service),
             **service.model.access.used_by(manifest.source).identity(),
+            **(cache.identity() if cache is not None else {}),
         }
     )
 
@@ -104,7 +106,7 @@ def _spec(service: InferenceService, manifest: ModelManifest, image: str) -> dic
         "containers": [_engine(service, manifest, image)],
         "volumes": [
             _manifest_volume(service, manifest),
-            _model_volume(manifest),
+            _model_volume(service, manifest),
             {"name": "tmp", "emptyDir": {}},
             *_api_keys_volume(service),
             *service.model.access.used_by(manifest.source).volumes(),
@@ -115,7 +117,9 @@ def _spec(service: InferenceService, manifest: ModelManifest, image: str) -> dic
 
 def _init(service: InferenceService, manifest: ModelManifest, image: str) -> list[dict[str, Any]]:
     """What runs before the engine, of our own image in any case."""
-    fetch = [_fetch(service, manifest, service.verifier or image)] if manifest.source.is_fetched else []
+    ours, cache = service.verifier or image, service.model.cache_of(manifest.source)
+    fetch = [_fetch(service, manifest, ours)] if manifest.source.is_fetched else []
+    fetch = [_hold(service, cache, ours), *fetch] if cache is not None else fetch
     return [*fetch, _verify(service, manifest)] if service.engine.type is EngineType.VLLM else fetch
 
 
@@ -130,7 +134,7 @@ def _engine(service: InferenceService, manifest: ModelManifest, image: str) -> d
         "ports": [{"name": endpoints.PORT_NAME, "containerPort": endpoints.PORT, "protocol": "TCP"}],
         "volumeMounts": [
             _MANIFEST_MOUNT,
-            _model_mount(manifest),
+            _model_mount(service, manifest),
             _TMP_MOUNT,
             *([_API_KEYS_MOUNT] if service.api_key_secret else []),
         ],
@@ -167,24 +171,37 @@ def _verify(service: InferenceService, manifest: ModelManifest) -> dict[str, Any
         **_container(names.VERIFY, service, service.verifier),
         "env": [{"name": "HOME", "value": "/tmp"}],
         "args": ["verify", *flags, _MANIFEST_PATH, MODEL_DIR],
-        "volumeMounts": [_MANIFEST_MOUNT, _model_mount(manifest), _TMP_MOUNT],
+        "volumeMounts": [_MANIFEST_MOUNT, _model_mount(service, manifest), _TMP_MOUNT],
     }
 
 
 def _fetch(service: InferenceService, manifest: ModelManifest, image: str) -> dict[str, Any]:
     access, container = service.model.access.used_by(manifest.source), _container(FETCH, service, image)
+    cache = service.model.cache_of(manifest.source)
     given = access.variables(manifest.source)
     names_given = {v["name"] for v in given}  # they stand above those of spec.engine.env: a pod may have each but once
     return {
         **container,
         "env": [*(v for v in container["env"] if v["name"] not in names_given), *given],
-        "args": ["fetch", "--manifest", _MANIFEST_PATH, "--output", MODEL_DIR],
+        "args": ["fetch", "--manifest", _MANIFEST_PATH, *(cache.fetch_args() if cache else ["--output", MODEL_DIR])],
         "volumeMounts": [
             _MANIFEST_MOUNT,
-            {"name": "model", "mountPath": MODEL_DIR},
+            _CACHE_MOUNT if cache else {"name": "model", "mountPath": MODEL_DIR},
             _TMP_MOUNT,
             *access.mounts(),
         ],
+    }
+
+
+def _hold(service: InferenceService, cache: ModelCache, image: str) -> dict[str, Any]:
+    """A sidecar, which starts before the fetch and ends after the engine: nothing is removed under a pod that lives."""
+    return {
+        **_container(model_cache.HOLD, service, image),
+        "resources": model_cache.HOLD_RESOURCES,
+        "env": [{"name": "HOME", "value": "/tmp"}],
+        "args": ["hold", "--manifest", _MANIFEST_PATH, *cache.hold_args()],
+        "restartPolicy": "Always",
+        "volumeMounts": [_MANIFEST_MOUNT, _CACHE_MOUNT, _TMP_MOUNT],
     }
 
 
@@ -210,6 +227,7 @@ def _container(name: str, service: InferenceService, image: str) -> dict[str, An
 _MANIFEST_PATH = f"{MANIFEST_DIR}/{MANIFEST_FILE}"
 _API_KEYS_MOUNT = {"name": "api-keys", "mountPath": API_KEYS_DIR, "readOnly": True}
 _MANIFEST_MOUNT = {"name": "manifest", "mountPath": MANIFEST_DIR, "readOnly": True}
+_CACHE_MOUNT = {"name": "model", "mountPath": model_cache.DIR}
 _TMP_MOUNT = {"name": "tmp", "mountPath": "/tmp"}
 
 
@@ -223,16 +241,20 @@ def _api_keys_volume(service: InferenceService) -> list[dict[str, Any]]:
     return [{"name": "api-keys", "secret": secret}] if service.api_key_secret else []
 
 
-def _model_volume(manifest: ModelManifest) -> dict[str, Any]:
+def _model_volume(service: InferenceService, manifest: ModelManifest) -> dict[str, Any]:
+    cache = service.model.cache_of(manifest.source)
+    if cache is not None:
+        return {"name": "model", **cache.volume()}
     if manifest.source.scheme == "pvc":
         claim = manifest.source.location.partition("/")[0]
         return {"name": "model", "persistentVolumeClaim": {"claimName": claim, "readOnly": True}}
     return {"name": "model", "emptyDir": {"sizeLimit": f"{_mebibytes(manifest.total_size)}Mi"}}
 
 
-def _model_mount(manifest: ModelManifest) -> dict[str, Any]:
+def _model_mount(service: InferenceService, manifest: ModelManifest) -> dict[str, Any]:
     mount = {"name": "model", "mountPath": MODEL_DIR, "readOnly": True}
     folder = manifest.source.location.partition("/")[2].strip("/") if manifest.source.scheme == "pvc" else ""
+    folder = model_cache.folder(manifest) if service.model.cache_of(manifest.source) else folder
     return {**mount, "subPath": folder} if folder else mount
 
 

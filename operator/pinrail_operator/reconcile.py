@@ -47,6 +47,7 @@ class Reconciler:
     cluster: Cluster
     scraper: Scraper
     engine_image: str  # for services that name none; may be empty
+    host_caches: frozenset[str] = frozenset()  # folders of nodes that services may keep fetched models in
     tick: float  # seconds between two looks at a service that scales, or whose pods have yet to say what they verified
     resync: float  # seconds between two looks at any other
     clock: Callable[[], float] = time.monotonic
@@ -83,7 +84,7 @@ class Reconciler:
         memory = await self._measure(service, observed)
         decision = memory.decide(service, observed, self.clock())
         image = service.engine.image or self.engine_image
-        blocker = checks.first_blocker(service, observed, image)
+        blocker = checks.first_blocker(service, observed, image, self.host_caches)
         target = target_revision(service, observed, image)
         course = rollout.PROCEED
         if blocker is None and not service.paused:

@@ -52,6 +52,7 @@ async def _run(settings: Settings) -> None:
         cluster=cluster,
         scraper=telemetry.counted(scraper),
         engine_image=settings.engine_image,
+        host_caches=settings.allowed_host_caches,
         tick=settings.tick,
         resync=settings.resync,
         told=telemetry.told,

@@ -19,6 +19,9 @@ class Settings:
     engine_image: str = _setting("PINRAIL_ENGINE_IMAGE", "")
     """Image of services that name none; by digest, or services that enforce verification refuse it."""
 
+    host_path_caches: str = _setting("PINRAIL_HOST_PATH_CACHES", "")
+    """Comma-separated absolute paths: folders of nodes that services may name in spec.model.cache.hostPath."""
+
     namespaces: str = _setting("PINRAIL_NAMESPACES", "")
     """Comma-separated; empty watches all. RBAC has to match."""
 
@@ -54,11 +57,20 @@ class Settings:
     @property
     def watched(self) -> tuple[str, ...]:
         """Namespaces; empty for all."""
-        return tuple(n.strip() for n in self.namespaces.split(",") if n.strip())
+        return _listed(self.namespaces)
+
+    @property
+    def allowed_host_caches(self) -> frozenset[str]:
+        """Paths; empty: none."""
+        return frozenset(_listed(self.host_path_caches))
 
     @property
     def lease_identity(self) -> str:
         return self.identity or f"{socket.gethostname()}-{os.getpid()}"
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def _parse(name: str, text: str, kind: type, least: float) -> Any:

@@ -21,11 +21,12 @@ from pinrail_contract.launch import (
     Verification,
     parse_bytes,
 )
-from pinrail_contract.pins import API_VERSION, DIGEST
+from pinrail_contract.pins import API_VERSION, DIGEST, Source
 
 from . import engine_args
 from .errors import SpecError
 from .fields import Fields
+from .model_cache import ModelCache
 from .passed_through import PodSettings
 from .scaling_policy import MAX_REPLICAS, ScalingPolicy
 from .source_access import SourceAccess
@@ -68,10 +69,10 @@ class ModelPin:
     manifest: str  # name of a ModelManifest in the same namespace
     digest: str  # sha256:… that it must have
     access: SourceAccess
+    cache: ModelCache | None  # of fetched models; None: each pod fetches for itself
 
     @classmethod
     def parse(cls, f: Fields) -> Self:
-        reference = f.child("manifestRef", {"name"})
         return cls(
             name=f.text(
                 "name",
@@ -79,10 +80,15 @@ class ModelPin:
                 wanted="at most 128 letters, digits and ._/:- between letters or digits",
                 most=128,
             ),
-            manifest=reference.reference("name"),
+            manifest=f.child("manifestRef", {"name"}).reference("name"),
             digest=f.text("digest", pattern=DIGEST.pattern, wanted="sha256: and 64 lower-case hex digits"),
             access=SourceAccess.parse(f),
+            cache=ModelCache.parse(f),
         )
+
+    def cache_of(self, source: Source) -> ModelCache | None:
+        """The cache that pods use; what is mounted is not fetched into one."""
+        return self.cache if source.is_fetched else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,14 +332,8 @@ def is_pinned(image: str) -> bool:
 
 
 _MODEL_FIELDS = {
-    "name",
-    "manifestRef",
-    "digest",
-    "tokenSecretRef",
-    "credentialsSecretRef",
-    "caConfigMapRef",
-    "endpoint",
-}
+    "name", "manifestRef", "digest", "tokenSecretRef", "credentialsSecretRef", "caConfigMapRef", "endpoint", "cache",
+}  # fmt: skip
 _ENGINE_FIELDS = {
     "type", "image", "backend", "dtype", "quantization", "prefixCache", "cacheEvents", "tracesEndpoint", "env",
     "args",

@@ -23,7 +23,7 @@ MONITORED = {
 EVERYTHING = {
     **MONITORED,
     "image": {"digest": DIGEST},
-    "engine": {"image": ENGINE},
+    "engine": {"image": ENGINE, "hostPathCaches": ["/var/cache/pinrail", "/mnt/models"]},
     "crds": {"install": True},
     "replicas": 2,
     "networkPolicy": {

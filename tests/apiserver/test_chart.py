@@ -60,7 +60,8 @@ def test_values_of_an_older_release_still_render(helm: str) -> None:
         "dashboards",
         "policies",
     )
-    assert objects(rendered(helm, "sys", dict.fromkeys(younger))) == objects(rendered(helm, "sys", {}))
+    older = {**dict.fromkeys(younger), "engine": {"hostPathCaches": None}}
+    assert objects(rendered(helm, "sys", older)) == objects(rendered(helm, "sys", {}))
 
 
 def test_an_operator_of_namespaces_gets_no_cluster_wide_right(helm: str) -> None:
@@ -103,6 +104,7 @@ WRONG: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "an interval without a unit": ({"podMonitor": {"interval": "15"}}, ("podMonitor/interval",)),
     "an alert that there is not": ({"prometheusRule": {"disabled": ["PinrailSleepy"]}}, ("prometheusRule/disabled",)),
     "an address that is no range": ({"networkPolicy": {"apiServer": {"cidrs": ["10.0.0.1"]}}}, ("cidrs",)),
+    "a cache that is no path": ({"engine": {"hostPathCaches": ["cache"]}}, ("engine/hostPathCaches/0",)),
     "policies, and an image by its tag": (
         {"policies": {"enabled": True}, "engine": {"image": "registry.test/engine:1"}},
         ("engine.image: got registry.test/engine:1", "@sha256:<64 hex digits>"),

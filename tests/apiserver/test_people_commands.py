@@ -9,6 +9,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -247,20 +248,26 @@ async def test_diff_of_replicas_moves_some_and_restarts_none(world: World) -> No
     assert told["pods"]["replicas"] == {"old": 1, "new": 3}
 
 
-async def test_diff_of_a_new_service_takes_the_default_image_that_the_operator_is_given(world: World) -> None:
-    env = [{"name": "PINRAIL_ENGINE_IMAGE", "value": OTHER_IMAGE}]
+@contextmanager
+def running_operator(world: World, **env: str) -> Iterator[None]:
+    """A Deployment that looks like an operator's, given these variables."""
     labels = {"app.kubernetes.io/name": "pinrail-operator"}
-    pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "operator", "image": "x", "env": env}]}}
-    spec = {"selector": {"matchLabels": labels}, "template": pod}
+    given = [{"name": name, "value": value} for name, value in env.items()]
+    pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "operator", "image": "x", "env": given}]}}
     head = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "operator", "labels": labels}}
+    world.kube.apply({**head, "spec": {"selector": {"matchLabels": labels}, "template": pod}})
+    try:
+        yield
+    finally:
+        world.kube("delete", "deployment", "operator")
+
+
+async def test_diff_of_a_new_service_takes_the_default_image_that_the_operator_is_given(world: World) -> None:
     new = world.file(pin(), service())
     before = (await world.told(diff_command.command, "-f", new, code=1))[1]["pods"]
     assert (before["restart"], before["moved"]) == (None, None)
-    world.kube.apply({**head, "spec": spec})
-    try:
+    with running_operator(world, PINRAIL_ENGINE_IMAGE=OTHER_IMAGE):
         told = (await world.told(diff_command.command, "-f", new, code=1))[1]
-    finally:
-        world.kube("delete", "deployment", "operator")
     assert (told["change"], told["pods"]["image"], told["pods"]["moved"]) == ("create", OTHER_IMAGE, 2)
 
 
@@ -284,6 +291,16 @@ async def test_diff_says_what_an_apply_would_be_refused_for(world: World, docume
     told = await world.told(diff_command.command, "-f", world.file(*documents), code=2)
     assert said in told[-1]["refusals"][0]
     assert "REFUSED" in await world.says(diff_command.command, "-f", world.file(*documents), code=2)
+
+
+async def test_diff_knows_which_folders_of_nodes_the_running_operator_takes_as_caches(world: World) -> None:
+    cache = {"hostPath": {"path": "/var/cache/pinrail"}, "maxSize": "1Gi"}
+    new = world.file(pin(uri="https://models.test/"), service(model={**service()["spec"]["model"], "cache": cache}))
+    with running_operator(world, PINRAIL_ENGINE_IMAGE=OTHER_IMAGE):
+        (refusal,) = (await world.told(diff_command.command, "-f", new, code=2))[1]["refusals"]
+    assert refusal.startswith("CacheNotAllowed: spec.model.cache.hostPath.path: got /var/cache/pinrail, want none")
+    with running_operator(world, PINRAIL_ENGINE_IMAGE=OTHER_IMAGE, PINRAIL_HOST_PATH_CACHES="/var/cache/pinrail,/b"):
+        assert (await world.told(diff_command.command, "-f", new, code=1))[1]["refusals"] == []
 
 
 async def test_nothing_is_ever_written(world: World) -> None:

@@ -113,6 +113,14 @@ def test_a_part_of_other_bytes_is_not_held_against_the_source(
     assert mismatches(out, manifest) == ()
 
 
+def test_a_part_of_a_file_that_is_right_is_removed(manifest: ModelManifest, tmp_path: Path) -> None:
+    """An engine refuses a folder with anything beside the model."""
+    fetch(manifest, tmp_path / "out")
+    (tmp_path / "out" / "model.safetensors.part").write_bytes(b"x")
+    fetch(manifest, tmp_path / "out")
+    assert mismatches(tmp_path / "out", manifest) == ()
+
+
 def test_short_answers_are_continued(server: tuple[str, Behaviour], manifest: ModelManifest, tmp_path: Path) -> None:
     url, behaviour = server
     behaviour.cut_after = 6000  # of 10,240 bytes

@@ -58,6 +58,12 @@ def service(**spec: Any) -> InferenceService:
     return InferenceService.from_body(body(**spec))
 
 
+def cached(volume: Mapping[str, Any] | None = None, size: str = "500Gi", **spec: Any) -> InferenceService:
+    """A service whose pods fetch into a cache, of a claim unless another volume is given."""
+    cache = {**(volume or {"persistentVolumeClaim": {"claimName": "models-cache"}}), "maxSize": size}
+    return service(**{**spec, "model": {**body()["spec"]["model"], "cache": cache}})
+
+
 def scaled(minimum: int = 1, maximum: int = 4, **scaling: Any) -> InferenceService:
     bounds = {"minReplicas": minimum, "maxReplicas": maximum}
     return service(replicas=None, scaling={**bounds, **scaling})

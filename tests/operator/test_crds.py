@@ -64,6 +64,7 @@ _CHOSEN = {
     "tracesEndpoint": "http://c:4318", "maxSurge": 1, "maxUnavailable": 0,
     "args": ["--seed=1"], "tolerance": "0.1",
     "endpoint": "https://h",
+    "cache": {"persistentVolumeClaim": {"claimName": "c"}, "maxSize": "1Gi"},
 }  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from operator_builders import (
     IMAGE,
     LABELS,
     UID,
+    cached,
     live_objects,
     load,
     manifest,
@@ -89,8 +90,10 @@ def decision(policy: ScalingPolicy, current: int, usage: float) -> Decision:
         ("web", first_plan(service(), "https://models.test/tiny/")),
         ("tuned", first_plan(service(**TUNED))),
         ("private", first_plan(service(**PRIVATE), "https://models.test/tiny/")),
+        ("cached-claim", first_plan(cached(), "https://models.test/tiny/")),
+        ("cached-host", first_plan(cached({"hostPath": {"path": "/var/cache/pinrail"}}), "s3://models/tiny")),
     ],
-    ids=["volume", "web", "tuned", "private"],
+    ids=["volume", "web", "tuned", "private", "cached-claim", "cached-host"],
 )
 def test_the_first_plan_is_the_golden_one(name: str, plan: Plan) -> None:
     """Where a pod differs from the golden one, raise pods.TEMPLATE_VERSION: every service rolls."""

@@ -16,6 +16,7 @@ from pinrail_operator.types import InferenceService, ServiceKey
 
 CRDS = Path(__file__).parents[2] / "crds"
 MODEL = {"name": "tiny", "manifestRef": {"name": "tiny-v1"}, "digest": DIGEST}
+CLAIM, HOST = {"persistentVolumeClaim": {"claimName": "c"}}, {"hostPath": {"path": "/cache"}}
 
 
 def test_an_absent_field_takes_its_default() -> None:
@@ -122,13 +123,25 @@ def scaling(up: dict[str, Any]) -> dict[str, Any]:
         ({"model": None}, "spec.model.name: got nothing, want at most 128 letters"),
         ({"model": {**MODEL, "digest": "latest"}}, "spec.model.digest: got 'latest', want sha256: and 64 lower-case"),
         ({"model": {**MODEL, "digest": DIGEST.upper()}}, "want sha256: and 64 lower-case hex digits"),
-        ({"model": {**MODEL, "uri": "x"}}, "spec.model.uri: is not a known field, want one of caConfigMapRef, cre"),
+        ({"model": {**MODEL, "uri": "x"}}, "spec.model.uri: is not a known field, want one of caConfigMapRef, cac"),
         ({"model": {**MODEL, "tokenSecretRef": {"name": "hub"}}}, "tokenSecretRef.key: got nothing, want a key"),
         ({"model": {**MODEL, "tokenSecretRef": {"name": "A", "key": "k"}}}, "tokenSecretRef.name: got 'A', want a res"),
         ({"model": {**MODEL, "caConfigMapRef": {"name": "ca", "key": "a/b"}}}, "caConfigMapRef.key: got 'a/b', want"),
         ({"model": {**MODEL, "credentialsSecretRef": {}}}, "spec.model.credentialsSecretRef.name: got nothing, want a"),
         ({"model": {**MODEL, "endpoint": "http://hub"}}, "spec.model.endpoint: got 'http://hub', want an address that"),
         ({"model": {**MODEL, "endpoint": "https://me:pw@hub"}}, "want an address that begins with https://"),
+        ({"model": {**MODEL, "cache": {"maxSize": "1Gi"}}}, "spec.model.cache: got neither, want exactly one of pers"),
+        ({"model": {**MODEL, "cache": {**CLAIM, **HOST, "maxSize": "1Gi"}}}, "spec.model.cache: got both, want exact"),
+        ({"model": {**MODEL, "cache": CLAIM}}, "spec.model.cache.maxSize: got nothing, want 16Mi to 256Ti"),
+        ({"model": {**MODEL, "cache": {**CLAIM, "maxSize": "15Mi"}}}, "maxSize: got '15Mi', want 16Mi to 256Ti"),
+        ({"model": {**MODEL, "cache": {**CLAIM, "maxSize": "257Ti"}}}, "maxSize: got '257Ti', want 16Mi to 256Ti"),
+        ({"model": {**MODEL, "cache": {"persistentVolumeClaim": {}, "maxSize": "1Gi"}}}, "claimName: got nothing, wa"),
+        *(
+            ({"model": {**MODEL, "cache": {"hostPath": {"path": path}, "maxSize": "1Gi"}}},
+             f"spec.model.cache.hostPath.path: got '{path}', want an absolute path of at most 255")
+            for path in ("cache", "/", "/a/../etc", "/..", "/a/.", "/a//b", "/a/", "/a b")
+        ),
+        ({"model": {**MODEL, "cache": {"hostPath": {"path": "/" + "x" * 255}, "maxSize": "1Gi"}}}, "of at most 255 le"),
         ({"model": {**MODEL, "manifestRef": "x"}}, "spec.model.manifestRef: got 'x', want an object"),
         ({"verification": {"mode": "Off"}}, "spec.verification.mode: got 'Off', want one of Enforce, Warn"),
         (scaling({"policies": [{"value": 0, "periodSeconds": 1}]}), "policies[0].value: got 0, want a whole"),
