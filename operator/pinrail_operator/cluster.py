@@ -11,7 +11,7 @@ from typing import Any
 from pinrail_contract.errors import ManifestError
 from pinrail_contract.pins import ModelManifest
 
-from . import names
+from . import names, startup_protection
 from .api import Api
 from .errors import Conflict, OperatorError, Refused
 from .events import Event
@@ -107,6 +107,7 @@ class Cluster:
         """Carry out a plan, in its order; a quarantine that is refused is raised last: the rest may be its cure."""
         refused = await asyncio.gather(*(self._quarantine(namespace, pod) for pod in plan.quarantine))
         await asyncio.gather(*(self._mark(namespace, pod, mark) for pod, mark in plan.marks))
+        await asyncio.gather(*(self._unprotect(namespace, pod) for pod in plan.started))
         await asyncio.gather(*(self._set_cost(namespace, pod, cost) for pod, cost in plan.costs))
         for body in plan.apply:
             await self._apply(namespace, body, names.FIELD_MANAGER)
@@ -147,6 +148,12 @@ class Cluster:
         labels = {"labels": {names.SERVING: mark}}
         if refused := await self._write_pod(namespace, pod, labels, names.QUARANTINE_FIELD_MANAGER):
             log.warning("mark of %s/%s: %s", namespace, pod, refused)
+
+    async def _unprotect(self, namespace: str, pod: str) -> None:
+        """One that cannot be written stays protected, and so does its node; the next look tries again."""
+        annotations = {"annotations": dict.fromkeys(startup_protection.WRITTEN)}
+        if refused := await self._write_pod(namespace, pod, annotations, names.FIELD_MANAGER):
+            log.warning("protection of %s/%s: %s", namespace, pod, refused)
 
     async def _set_cost(self, namespace: str, pod: str, cost: int) -> None:
         """A pod that is gone, or that may not be written, keeps no scale-in from happening."""

@@ -7,12 +7,13 @@ starts.
 """
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from pinrail_contract import endpoints, termination
 from pinrail_contract.pins import ModelManifest
 
-from . import names, vllm
+from . import environment, names, startup_protection, vllm
 from .types import EngineType, InferenceService
 
 TEMPLATE_VERSION = 2
@@ -46,7 +47,7 @@ def revision(service: InferenceService, manifest: ModelManifest, image: str) -> 
             "image": image,
             "source": manifest.source.version,
             "engine": service.launch(model_dir="", manifest="").args(),
-            "env": service.engine.env,
+            "env": [v.identity() for v in service.engine.env],
             "resources": pod.resources,
             "nodeSelector": pod.node_selector,
             "tolerations": pod.tolerations,
@@ -70,6 +71,8 @@ def _younger(service: InferenceService) -> dict[str, Any]:
         "topologySpreadConstraints": pod.topology_spread,
         "podLabels": pod.labels,
         "podAnnotations": pod.annotations,
+        "resourceClaims": pod.resource_claims,
+        "protectStartup": service.protects_startup,
     }
     return {key: value for key, value in given.items() if value}
 
@@ -82,7 +85,8 @@ def startup_seconds(manifest: ModelManifest) -> int:
 def template(service: InferenceService, manifest: ModelManifest, image: str) -> dict[str, Any]:
     """The Deployment's `spec.template`."""
     pod, ours = service.pod, {**names.labels(service), names.REVISION: revision(service, manifest, image)}
-    annotations = {"annotations": dict(pod.annotations)} if pod.annotations else {}
+    marks = {**pod.annotations, **startup_protection.annotations(service)}
+    annotations = {"annotations": marks} if marks else {}
     return {"metadata": {"labels": {**pod.labels, **ours}, **annotations}, "spec": _spec(service, manifest, image)}
 
 
@@ -155,7 +159,7 @@ def _foreign(service: InferenceService, image: str) -> dict[str, Any]:
     """The container of an engine that is not ours: with the entry point of its image."""
     container = _container(ENGINE, service, image)
     offline = [{"name": key, "value": value} for key, value in vllm.OFFLINE]
-    given = {name for name, _ in service.engine.env}
+    given = {v.name for v in service.engine.env}
     env = [*(v for v in offline if v["name"] not in given), *container["env"]]
     return {**{key: value for key, value in container.items() if key != "command"}, "env": env}
 
@@ -173,11 +177,11 @@ def _verify(service: InferenceService, manifest: ModelManifest) -> dict[str, Any
 
 def _fetch(service: InferenceService, manifest: ModelManifest, image: str) -> dict[str, Any]:
     access, container = service.model.access.used_by(manifest.source), _container(FETCH, service, image)
-    given = access.variables(manifest.source)
+    given, env = access.variables(manifest.source), _env(environment.of_fetch(service.engine.env))
     names_given = {v["name"] for v in given}  # they stand above those of spec.engine.env: a pod may have each but once
     return {
         **container,
-        "env": [*(v for v in container["env"] if v["name"] not in names_given), *given],
+        "env": [*(v for v in env if v["name"] not in names_given), *given],
         "args": ["fetch", "--manifest", _MANIFEST_PATH, "--output", MODEL_DIR],
         "volumeMounts": [
             _MANIFEST_MOUNT,
@@ -189,14 +193,14 @@ def _fetch(service: InferenceService, manifest: ModelManifest, image: str) -> di
 
 
 def _container(name: str, service: InferenceService, image: str) -> dict[str, Any]:
-    """What both containers share. Equal resources cost nothing: a pod needs the larger of the two."""
-    variables = (("HOME", "/tmp"), *service.engine.env)
+    """What all share. Equal resources cost nothing: a pod needs the larger of them. Devices are the engine's."""
+    of_init = {key: value for key, value in service.pod.resources.items() if key != "claims"}
     return {
         "name": name,
         "image": image,
         "command": ["pinrail"],
-        "resources": dict(service.pod.resources),
-        "env": [{"name": key, "value": value} for key, value in variables],
+        "resources": dict(service.pod.resources) if name == ENGINE else of_init,
+        "env": _env(service.engine.env),
         "terminationMessagePath": termination.PATH,
         "terminationMessagePolicy": "File",
         "securityContext": {
@@ -205,6 +209,10 @@ def _container(name: str, service: InferenceService, image: str) -> dict[str, An
             "capabilities": {"drop": ["ALL"]},
         },
     }
+
+
+def _env(variables: Iterable[environment.Variable]) -> list[dict[str, Any]]:
+    return [{"name": "HOME", "value": "/tmp"}, *(v.to_json() for v in variables)]
 
 
 _MANIFEST_PATH = f"{MANIFEST_DIR}/{MANIFEST_FILE}"
@@ -260,6 +268,7 @@ def _passed_through(service: InferenceService) -> dict[str, Any]:
         "priorityClassName": pod.priority_class_name,
         "runtimeClassName": pod.runtime_class_name,
         "imagePullSecrets": [{"name": name} for name in pod.image_pull_secrets],
+        "resourceClaims": [dict(claim) for claim in pod.resource_claims],
     }
     return {key: value for key, value in given.items() if value}
 
