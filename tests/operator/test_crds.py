@@ -52,7 +52,7 @@ def test_schema_defaults_are_the_types_defaults(spec: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("left_out", [0, 1])
 def test_the_schema_knows_the_fields_that_the_types_know(left_out: int) -> None:
-    """One value for each field of the schema is accepted by the parser, at every depth; of two that exclude each other one."""
+    """One value for each field of the schema is accepted by the parser, at every depth; of an exclusive pair one."""
     spec = schema("inferenceservices")["properties"]["spec"]
     full = {name: _example(child, name, left_out) for name, child in spec["properties"].items() if name != "replicas"}
     whole = body(**full, replicas=None)
