@@ -11,7 +11,7 @@ from typing import Any
 from pinrail_contract.errors import ManifestError
 from pinrail_contract.pins import ModelManifest
 
-from . import names, startup_protection
+from . import drift, names, startup_protection
 from .api import Api
 from .errors import Conflict, OperatorError, Refused
 from .events import Event
@@ -170,7 +170,11 @@ class Cluster:
         return None
 
     async def _apply(self, namespace: str, body: Body, manager: str) -> None:
-        await self.api.apply(_path(body["kind"], namespace, body["metadata"]["name"]), body, manager)
+        """Raises Refused as well where the API server takes it and leaves a field of its pods out without a word."""
+        made = await self.api.apply(_path(body["kind"], namespace, body["metadata"]["name"]), body, manager)
+        if dropped := drift.dropped(body, made):
+            seen = f"the API server leaves {', '.join(dropped)} of {body['kind']} {body['metadata']['name']} out"
+            raise Refused(f"{seen}: it is older than the field, or has its feature switched off")
 
 
 @dataclass(frozen=True, slots=True)
