@@ -81,8 +81,14 @@ class Variable:
 
 
 def parse(f: Fields) -> tuple[Variable, ...]:
-    """`f` is `spec.engine`."""
-    return tuple(Variable.parse(v) for v in f.children("env", {"name", "value", "valueFrom"}, most=64))
+    """`f` is `spec.engine`; each name once, as a pod has it."""
+    found: dict[str, Variable] = {}
+    for member in f.children("env", {"name", "value", "valueFrom"}, most=64):
+        variable = Variable.parse(member)
+        if variable.name in found:
+            raise SpecError(member.path("name"), f"got {variable.name!r} for the second time, want each name once")
+        found[variable.name] = variable
+    return tuple(found.values())
 
 
 def of_fetch(variables: Iterable[Variable]) -> tuple[Variable, ...]:

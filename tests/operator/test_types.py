@@ -127,6 +127,7 @@ def test_scaling_is_read_whole() -> None:
         ({"engine": {"image": "engine:latest"}}, "spec.engine.image: got 'engine:latest', want a reference that ends"),
         ({"engine": {"env": [{"name": "LD_PRELOAD", "value": "x"}]}}, "spec.engine.env[0].name: got 'LD_PRELOAD'"),
         ({"engine": {"env": [{"name": "A"}]}}, "spec.engine.env[0]: got neither value nor valueFrom for A, want"),
+        ({"engine": {"env": [{"name": "A", "value": ""}] * 2}}, "spec.engine.env[1].name: got 'A' for the second time"),
         ({"engine": {"env": [{"name": "A", "value": 1}]}}, "spec.engine.env[0].value: got 1, want at most 4096"),
         ({"engine": {"env": [{"name": "A", "value": "", "valueFrom": {"secretKeyRef": KEY}}]}}, "got both value and"),
         ({"engine": {"env": [{"name": "A", "valueFrom": {}}]}},
