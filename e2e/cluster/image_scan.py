@@ -11,8 +11,8 @@
 | programs                       | no compiler, no pip of ours, nothing that fetches or logs in          |
 | what was left behind           | no repository, key, password file or cache; no password in its history|
 
-The shell and apt of Debian's base are there: both Dockerfiles begin with python:3.11-slim. Pods cannot write to its
-root, have no capability and gain no privilege, so what they could do with them ends there.
+A shell, apt and a pip of the base's own are there: both Dockerfiles begin with python:3.11-slim. Our pods cannot write
+to the root, have no capability and gain no privilege.
 """
 
 import argparse
