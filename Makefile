@@ -136,7 +136,19 @@ lock: $(UV) ## lock what pyproject.toml asks for; UPGRADE=--upgrade takes the ne
 	$(COMPILE) pyproject.toml --extra cpu -c requirements/dev.txt -o requirements/engine-cpu.txt
 	$(COMPILE) pyproject.toml --extra gpu -c requirements/dev.txt -o requirements/engine-gpu.txt
 	$(COMPILE) pyproject.toml --extra operator -c requirements/dev.txt -o requirements/operator.txt
+	$(COMPILE) $(UPGRADE) pyproject.toml --extra audit -o requirements/audit.txt
 	printf '%s\n' scikit-build-core cmake ninja | $(COMPILE) $(UPGRADE) - -c requirements/dev.txt -o requirements/build.txt
+
+AUDIT := $(PINRAIL_CACHE)/audit/$(shell sha256sum requirements/audit.txt | cut -c1-12)/bin/pip-audit
+
+.PHONY: audit
+audit: $(AUDIT) ## ask the package index for known faults of everything that is locked; no part of `make test`
+	@$(PYTHON) requirements/audit.py $(AUDIT) requirements/*.txt
+
+$(AUDIT): requirements/audit.txt | $(UV)
+	@$(UV) venv --quiet --allow-existing --python $(PYTHON) $(dir $(AUDIT))..
+	@$(UV) pip sync --quiet --python $(dir $(AUDIT))python --require-hashes requirements/audit.txt
+	@touch $(AUDIT)
 
 .PHONY: bench-operator
 bench-operator: .venv/.ready apiserver ## the operator's imports and its memory while it does nothing

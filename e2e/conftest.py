@@ -21,6 +21,8 @@ from world import MANIFEST, ROOT, Service, apply, kubectl, service_document, wai
 from pinrail_contract.cache import cache, volumes
 
 SYSTEM = "pinrail-system"
+RELEASE = "pinrail"
+CHART = ROOT / "charts" / "pinrail"
 MODEL = "smollm2-135m-instruct"
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 
@@ -44,9 +46,28 @@ def cluster() -> None:
     config.load_kube_config()
 
 
+@dataclass(frozen=True)
+class Release:
+    """The chart, as a user has it: a release of Helm beside CRDs, which Helm makes and never touches again."""
+
+    values: tuple[str, ...]
+
+    def install(self) -> None:
+        """Returns once the operator is ready. CRDs of an earlier run are renewed first, as docs/gitops.md has it."""
+        kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CHART / "crds"))
+        self._helm("upgrade", "--install", RELEASE, str(CHART), *self.values, "--wait", "--timeout=180s")
+
+    def uninstall(self) -> None:
+        """Returns once its objects are gone; pods may still be ending."""
+        self._helm("uninstall", RELEASE, "--wait", "--timeout=120s")
+
+    def _helm(self, *words: str) -> None:
+        done = subprocess.run(["helm", *words, "--namespace", SYSTEM], capture_output=True, text=True)
+        assert done.returncode == 0, f"helm {words[0]}: {done.stderr}"
+
+
 @pytest.fixture(scope="session")
-def chart(images: dict[str, str]) -> str:
-    """As Helm renders it: CRDs, RBAC, Deployment."""
+def release(images: dict[str, str]) -> Release:
     repository, digest = images["operator"].split("@")
     values = {
         "image.repository": repository,
@@ -55,18 +76,16 @@ def chart(images: dict[str, str]) -> str:
         "tickSeconds": "2",
     }
     words = [f"--set-string={k}={v}" if k != "tickSeconds" else f"--set={k}={v}" for k, v in values.items()]
-    chart = ["helm", "template", "pinrail", str(ROOT / "charts" / "pinrail"), "--namespace", SYSTEM, "--include-crds"]
-    return subprocess.run([*chart, *words], capture_output=True, text=True, check=True).stdout
+    return Release(tuple(words))
 
 
 @pytest.fixture(scope="session")
-def operator(cluster: None, chart: str) -> Iterator[None]:
+def operator(cluster: None, release: Release) -> Iterator[None]:
     _namespace(SYSTEM)
-    kubectl("apply", "--server-side", "-f", "-", stdin=chart)
+    release.install()
     crds = ("crd/inferenceservices.pinrail.dev", "crd/modelmanifests.pinrail.dev")
     established = ("wait", "--for=condition=Established", *crds)  # fails at once for one that has no conditions yet
     wait_for("the CRDs", lambda: kubectl(*established, check=False).count("condition met") == len(crds))
-    kubectl("rollout", "status", "-n", SYSTEM, "deployment/pinrail-operator", "--timeout=180s")
     yield
     sys.stderr.write(kubectl("logs", "-n", SYSTEM, "deployment/pinrail-operator", "--tail=60", check=False))
 

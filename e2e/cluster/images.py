@@ -18,11 +18,13 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+import image_scan
 import network
 import node
 import parts
 import pause_image
-from cache import BUILD_STORAGE, CACHE, IMAGES, KUBECONFIG
+from cache import CACHE, IMAGES, KUBECONFIG
+from image_scan import BUILDAH
 from progress import ClusterError, run_main, say, step
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,8 +44,6 @@ FROM ${{BASE_IMAGE}}
 RUN apt-get -q update && apt-get -q install -y --no-install-recommends {" ".join(BUILD_PACKAGES)}
 """
 
-RUN_STORAGE = "/run/pinrail-build"
-BUILDAH = ("buildah", "--storage-driver", "overlay", "--root", str(BUILD_STORAGE), "--runroot", RUN_STORAGE)
 BUILD = (*BUILDAH, "bud", "--isolation", "chroot", "--layers")
 BUNDLE = "/etc/ssl/certs/ca-certificates.crt"  # Debian's path, in the image as on the machine
 
@@ -56,6 +56,7 @@ def build() -> int:
     for name in IMAGE_NAMES:
         with step(f"building {name} (a minute, where its requirements have changed)"):
             _build(name, bases)
+            image_scan.scan(name)
     network.enter()
     references = {"base": _push(base, "base")}
     for name in IMAGE_NAMES:

@@ -87,10 +87,13 @@ class Api:
         """The object or list, or None where there is none."""
         return await self._call("GET", path, query, None, JSON)
 
-    async def apply(self, path: str, body: Body, manager: str) -> None:
-        """Server-side apply: `manager` takes every field of `body`, and gives up those that it no longer names."""
+    async def apply(self, path: str, body: Body, manager: str) -> Body:
+        """Server-side apply: `manager` takes every field of `body`, and gives up those that it no longer names.
+
+        Returns the object as it is now.
+        """
         query = {"fieldManager": manager, "force": "true"}
-        await self._call("PATCH", path, query, body, APPLY)
+        return await self._call("PATCH", path, query, body, APPLY) or {}
 
     async def merge(self, path: str, body: Body, manager: str) -> None:
         """Change the fields of `body` in an object that exists; Refused where it does not."""

@@ -11,7 +11,7 @@ from typing import Any
 from pinrail_contract.errors import ManifestError
 from pinrail_contract.pins import ModelManifest
 
-from . import names
+from . import drift, names, startup_protection
 from .api import Api
 from .errors import Conflict, OperatorError, Refused
 from .events import Event
@@ -107,6 +107,7 @@ class Cluster:
         """Carry out a plan, in its order; a quarantine that is refused is raised last: the rest may be its cure."""
         refused = await asyncio.gather(*(self._quarantine(namespace, pod) for pod in plan.quarantine))
         await asyncio.gather(*(self._mark(namespace, pod, mark) for pod, mark in plan.marks))
+        await asyncio.gather(*(self._unprotect(namespace, pod) for pod in plan.started))
         await asyncio.gather(*(self._set_cost(namespace, pod, cost) for pod, cost in plan.costs))
         for body in plan.apply:
             await self._apply(namespace, body, names.FIELD_MANAGER)
@@ -148,6 +149,12 @@ class Cluster:
         if refused := await self._write_pod(namespace, pod, labels, names.QUARANTINE_FIELD_MANAGER):
             log.warning("mark of %s/%s: %s", namespace, pod, refused)
 
+    async def _unprotect(self, namespace: str, pod: str) -> None:
+        """One that cannot be written stays protected, and so does its node; the next look tries again."""
+        annotations = {"annotations": dict.fromkeys(startup_protection.WRITTEN)}
+        if refused := await self._write_pod(namespace, pod, annotations, names.FIELD_MANAGER):
+            log.warning("protection of %s/%s: %s", namespace, pod, refused)
+
     async def _set_cost(self, namespace: str, pod: str, cost: int) -> None:
         """A pod that is gone, or that may not be written, keeps no scale-in from happening."""
         annotations = {"annotations": {names.DELETION_COST: str(cost)}}
@@ -163,7 +170,11 @@ class Cluster:
         return None
 
     async def _apply(self, namespace: str, body: Body, manager: str) -> None:
-        await self.api.apply(_path(body["kind"], namespace, body["metadata"]["name"]), body, manager)
+        """Raises Refused as well where the API server takes it and leaves a field of its pods out without a word."""
+        made = await self.api.apply(_path(body["kind"], namespace, body["metadata"]["name"]), body, manager)
+        if dropped := drift.dropped(body, made):
+            seen = f"the API server leaves {', '.join(dropped)} of {body['kind']} {body['metadata']['name']} out"
+            raise Refused(f"{seen}: it is older than the field, or has its feature switched off")
 
 
 @dataclass(frozen=True, slots=True)

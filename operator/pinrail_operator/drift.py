@@ -50,6 +50,15 @@ def covers(live: Any, wanted: Any, *, quantities: bool = False) -> bool:
     return bool(live == wanted) or (quantities and _amount(live) == _amount(wanted) != live)
 
 
+def dropped(wanted: Mapping[str, Any], live: Mapping[str, Any]) -> tuple[str, ...]:
+    """Fields of a workload's pods that are wanted, and that `live`, which was applied just now, lacks altogether.
+
+    An API server drops a field whose feature it has switched off, where it would refuse one that it does not know.
+    """
+    asked, made = (body.get("spec", {}).get("template", {}).get("spec", {}) for body in (wanted, live))
+    return tuple(f"spec.template.spec.{key}" for key, value in asked.items() if value and key not in made)
+
+
 def _amount(quantity: Any) -> Decimal | str:
     match = _QUANTITY.fullmatch(str(quantity))
     return Decimal(match[1]) * _UNITS[match[2] or ""] if match else str(quantity)

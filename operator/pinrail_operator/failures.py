@@ -24,7 +24,8 @@ _STEPS = {
 _IMAGE_STEP = "check spec.engine.image and spec.imagePullSecrets"
 _KUBELET_STEPS = {
     **dict.fromkeys(("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"), _IMAGE_STEP),
-    "CreateContainerConfigError": "create the Secret, or name another one in spec.model: the pod goes on by itself",
+    "CreateContainerConfigError": "create the Secret or ConfigMap with that key, or name another one in spec.model or "
+    "spec.engine.env: the pod goes on by itself",
 }
 
 
@@ -54,6 +55,9 @@ def _of_fault(pod: Pod, fault: Fault) -> Failure:
 
 
 def _unschedulable(pod: Pod) -> Failure:
-    step = "free or add a node, or change spec.resources, spec.nodeSelector, spec.affinity or spec.tolerations"
+    step = (
+        "free or add a node, or change spec.resources, spec.resourceClaims, spec.nodeSelector, spec.affinity or "
+        "spec.tolerations"
+    )
     message = f"pod {pod.name}: {pod.unschedulable}; next: {step}"
     return Failure("Unschedulable", message, False, True, pod.unschedulable_since)

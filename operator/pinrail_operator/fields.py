@@ -28,11 +28,16 @@ class Fields:
     def has(self, name: str) -> bool:
         return self._value.get(name) is not None
 
+    @property
+    def where(self) -> str:
+        """The object's own path."""
+        return self._path
+
     def path(self, name: str) -> str:
         return f"{self._path}.{name}"
 
-    def child(self, name: str, known: set[str]) -> Self:
-        """The object in `name`; an absent one is empty."""
+    def child(self, name: str, known: set[str] | None) -> Self:
+        """The object in `name`, of any fields where none are `known`; an absent one is empty."""
         return type(self)(self._raw(name, {}), self.path(name), known)
 
     def children(self, name: str, known: set[str], most: int) -> list[Self]:
@@ -85,6 +90,11 @@ class Fields:
         """The name of another resource; without a default it is required."""
         pattern = r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?"
         return self.text(name, pattern=pattern, wanted="a resource name", default=default, most=253)
+
+    def label(self, name: str) -> str:
+        """A name within a pod's spec, as that of a container; required."""
+        wanted = "at most 63 of a-z, 0-9 and '-', beginning and ending with a letter or digit"
+        return self.text(name, pattern=r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", wanted=wanted, most=63)
 
     def flag(self, name: str, default: bool) -> bool:
         value = self._raw(name, default)

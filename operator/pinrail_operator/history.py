@@ -22,7 +22,9 @@ Object = Mapping[str, Any]
 RECORD = "ControllerRevision"
 
 _NOT_OF_PODS = {"replicas", "scaling", "disruption", "rollout", "revisionHistoryLimit", "paused", "suspend"}
-"""Fields of the spec that change no pod."""
+"""Fields of the spec that change no pod, but for one of `disruption`."""
+
+_OF_PODS = "protectStartup"
 
 
 def records(service: InferenceService, observed: Observed) -> tuple[Object, ...]:
@@ -67,11 +69,15 @@ def revision_of(record: Object) -> str:
 
 def restored(record: Object, spec: Object) -> dict[str, Any]:
     """A spec that asks for a record's pods, and in all else for what `spec` asks for."""
-    return {**record["data"]["spec"], **{k: v for k, v in spec.items() if k in _NOT_OF_PODS}}
+    then, now = record["data"]["spec"], {k: v for k, v in spec.items() if k in _NOT_OF_PODS}
+    kept = {k: v for k, v in now.get("disruption", {}).items() if k != _OF_PODS}
+    disruption = {**kept, **then.get("disruption", {})}
+    return {**then, **now, **({"disruption": disruption} if "disruption" in {*then, *now} else {})}
 
 
 def _written(service: InferenceService, image: str) -> dict[str, Any]:
     """With the image by name: the operator's default may be another one by the time that it is wanted again."""
     fields = {k: v for k, v in service.written.items() if k not in _NOT_OF_PODS}
-    spec = {**fields, "engine": {**fields.get("engine", {}), "image": image}}
+    of_pods = {"disruption": {_OF_PODS: True}} if service.protects_startup else {}
+    spec = {**fields, **of_pods, "engine": {**fields.get("engine", {}), "image": image}}
     return {"apiVersion": API_VERSION, "kind": SERVICE_KIND, "spec": spec}

@@ -125,10 +125,24 @@ def _config_map(service: InferenceService, manifest: ModelManifest) -> Object:
 
 
 def _disruption_budget(service: InferenceService) -> Object:
+    """Counts ready replicas, and protects them alone.
+
+    | unhealthyPodEvictionPolicy | a pod that is not ready may be evicted                                  |
+    |----------------------------|-------------------------------------------------------------------------|
+    | IfHealthyBudget (default)  | while as many are ready as the budget wants, and so a broken one never  |
+    |                            | where it is missed: a node with it cannot be drained                    |
+    | AlwaysAllow                | at any time; one that only loads begins again on another node           |
+
+    Neither keeps one that loads from `kubectl drain`: with a budget of one missing pod it is itself that one.
+    """
     allowed = {"maxUnavailable": 1} if service.min_available is None else {"minAvailable": service.min_available}
     return {
         **head("policy/v1", "PodDisruptionBudget", names.disruption_budget(service), service),
-        "spec": {"selector": {"matchLabels": names.selector(service)}, **allowed},
+        "spec": {
+            "selector": {"matchLabels": names.selector(service)},
+            **allowed,
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        },
     }
 
 

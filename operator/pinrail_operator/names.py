@@ -33,6 +33,9 @@ APPLIED = "pinrail.dev/applied"
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 """Kubernetes' annotation of pods: of those that are ready, a ReplicaSet removes the cheapest first."""
 
+STARTING = "pinrail.dev/starting"
+"""Annotation of a pod that autoscalers of nodes are told to leave where it is, until it is ready."""
+
 ROLLOUT = "pinrail.dev/rollout"
 """Annotation of a Deployment whose roll-out is helped along: what was begun, and for which revision."""
 

@@ -96,6 +96,7 @@ class Pod:
     mark: str = ""  # whether it may serve, where the Service selects by that
     is_quarantined: bool = False
     quarantine: str = ""  # what it reported, where it is
+    is_protected: bool = False  # autoscalers of nodes are told to leave it where it is
 
     @classmethod
     def from_body(cls, body: Body) -> Self:
@@ -122,6 +123,7 @@ class Pod:
             mark=labels.get(names.SERVING, ""),
             is_quarantined=labels.get(names.SERVICE, "").endswith(names.QUARANTINED),
             quarantine=annotations.get(names.QUARANTINE, ""),
+            is_protected=names.STARTING in annotations,
         )
 
 

@@ -14,6 +14,12 @@ from .fields import Fields
 _PROFILES = re.compile(r".*(apparmor|seccomp)\.security\..*")  # annotations that choose how a container is confined
 _OURS = re.compile(r"pinrail\.dev/.*|app\.kubernetes\.io/(name|managed-by)")  # keys that the operator writes itself
 
+STAYS = {"karpenter.sh/do-not-disrupt": "true", "cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+"""Annotations by which autoscalers of nodes leave a pod where it is."""
+
+_CLAIMED = ("resourceClaimName", "resourceClaimTemplateName")
+_MOST_CLAIMS = 16
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSettings:
@@ -29,11 +35,13 @@ class PodSettings:
     image_pull_secrets: tuple[str, ...]
     labels: Mapping[str, Any]  # beside ours
     annotations: Mapping[str, Any]
+    resource_claims: tuple[Mapping[str, str], ...]  # devices, which `resources.claims` gives the engine's container
 
     @classmethod
     def parse(cls, f: Fields) -> Self:
+        claims = _claims(f)
         return cls(
-            resources=f.mapping("resources"),
+            resources=_resources(f, {claim["name"] for claim in claims}),
             node_selector=f.mapping("nodeSelector"),
             tolerations=tuple(f.items("tolerations", most=64)),
             affinity=f.mapping("affinity"),
@@ -42,8 +50,37 @@ class PodSettings:
             runtime_class_name=f.reference("runtimeClassName", default=""),
             image_pull_secrets=tuple(s.reference("name") for s in f.children("imagePullSecrets", {"name"}, 16)),
             labels=_not_ours(f, "podLabels"),
-            annotations=_harmless(f, "podAnnotations"),
+            annotations=_annotations(f),
+            resource_claims=claims,
         )
+
+
+def _claims(f: Fields) -> tuple[Mapping[str, str], ...]:
+    """Each by a name of its own, which `resources.claims` gives."""
+    claims: dict[str, Mapping[str, str]] = {}
+    for claim in f.children("resourceClaims", {"name", *_CLAIMED}, most=_MOST_CLAIMS):
+        name = claim.label("name")
+        given = [key for key in _CLAIMED if claim.has(key)]
+        if len(given) != 1:
+            seen = "both" if given else "neither"
+            raise SpecError(claim.where, f"got {seen} of {' and '.join(_CLAIMED)}, want exactly one of them")
+        if name in claims:
+            raise SpecError(claim.path("name"), f"got {name!r} for the second time, want each name once")
+        claims[name] = {"name": name, given[0]: claim.reference(given[0])}
+    return tuple(claims.values())
+
+
+def _resources(f: Fields, claims: set[str]) -> Mapping[str, Any]:
+    """As given; the devices that it names are to be among `claims`."""
+    resources = f.mapping("resources")
+    for used in Fields(resources, f.path("resources")).children("claims", {"name", "request"}, most=_MOST_CLAIMS):
+        name = used.label("name")
+        if used.has("request"):
+            used.label("request")
+        if name not in claims:
+            wanted = f"want a name of spec.resourceClaims: {', '.join(sorted(claims)) or 'it has none'}"
+            raise SpecError(used.path("name"), f"got {name!r}, {wanted}")
+    return resources
 
 
 def _not_ours(f: Fields, name: str) -> Mapping[str, Any]:
@@ -56,11 +93,16 @@ def _not_ours(f: Fields, name: str) -> Mapping[str, Any]:
     return given
 
 
-def _harmless(f: Fields, name: str) -> Mapping[str, Any]:
-    """Annotations that neither are ours nor make a pod less confined than its security context says."""
+def _annotations(f: Fields) -> Mapping[str, Any]:
+    """Those that neither are ours nor make a pod less confined than its security context says."""
+    name = "podAnnotations"
     given = _not_ours(f, name)
     weaker = [key for key in given if _PROFILES.fullmatch(key)]
     if weaker:
         wanted = "want none of *apparmor.security.* and *seccomp.security.*"
         raise SpecError(f.path(name), f"got {weaker[0]}, {wanted}: pods keep the runtime's default profiles")
+    twice = [key for key in STAYS if key in given]
+    if twice and f.child("disruption", None).flag("protectStartup", False):
+        wanted = "want none while spec.disruption.protectStartup is true: it is taken off once a pod is ready"
+        raise SpecError(f.path(name), f"got {twice[0]}, {wanted}")
     return given

@@ -7,7 +7,7 @@ from typing import Any
 
 from pinrail_contract.metrics import LoadSample
 
-from . import checks, deletion_cost, history, pods
+from . import checks, deletion_cost, history, pods, startup_protection
 from .autoscale import Decision
 from .checks import Blocked, Blocker
 from .drift import is_applied
@@ -30,6 +30,7 @@ class Plan:
 
     quarantine: tuple[Object, ...] = ()  # pods, as they are to be
     marks: tuple[tuple[str, str], ...] = ()  # pod, whether it may serve
+    started: tuple[str, ...] = ()  # pods that need no protection any more
     costs: tuple[tuple[str, int], ...] = ()  # pod, what its deletion costs; a scale-in goes on without them
     apply: tuple[Object, ...] = ()
     scale: Object | None = None  # the Deployment's replicas alone
@@ -38,12 +39,13 @@ class Plan:
 
     @property
     def is_empty(self) -> bool:
-        pods = self.quarantine or self.marks or self.costs
+        pods = self.quarantine or self.marks or self.started or self.costs
         return self.scale is None and not (pods or self.apply or self.settle or self.delete)
 
     def __str__(self) -> str:
         lines = [f"quarantine {o['metadata']['name']}" for o in self.quarantine]
         lines += [f"mark {pod} to serve: {mark}" for pod, mark in self.marks]
+        lines += [f"let {pod}, which has started, be moved" for pod in self.started]
         lines += [f"set deletion cost of {pod} to {cost}" for pod, cost in self.costs]
         lines += [f"apply {o['kind']} {o['metadata']['name']}" for o in self.apply]
         lines += [f"scale {self.scale['metadata']['name']} to {self.scale['spec']['replicas']}"] if self.scale else []
@@ -82,11 +84,14 @@ def plan_for(
         course: How the roll-out is helped along.
         loads: What ready pods said just now.
         verdict: Which pods must not serve; they are quarantined, and marked, even where the service is blocked.
+
+    Pods that have started lose their protection even where the service is blocked.
     """
     is_ours = not service.paused and (blocker is None or blocker.reason is not Blocked.NAME_TAKEN)
     out = tuple(quarantined(service, w) for w in verdict.release) if is_ours else ()
+    started = startup_protection.ended(observed) if is_ours else ()
     if blocker is not None or service.paused or observed.manifest is None:
-        return Plan(quarantine=out, marks=verdict.marks if is_ours else ())
+        return Plan(quarantine=out, marks=verdict.marks if is_ours else (), started=started)
     wanted = objects_for(service, observed.manifest, image, course, verdict)
     target = target_revision(service, observed, image)
     is_lost = course.action is Action.ABORT and course.template is None  # it cannot be said what to go back to
@@ -99,6 +104,7 @@ def plan_for(
     return Plan(
         quarantine=out,
         marks=verdict.marks,
+        started=started,
         costs=_costs(observed, scale, loads),
         apply=(*history.due(service, observed, target, image), *(o for o in due if o not in settle), *born),
         scale=scale,

@@ -7,12 +7,13 @@ one that does not, an init container of ours does before it starts.
 """
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from pinrail_contract import endpoints, termination
 from pinrail_contract.pins import ModelManifest
 
-from . import model_cache, names, vllm
+from . import environment, model_cache, names, startup_protection, vllm
 from .model_cache import ModelCache
 from .types import EngineType, InferenceService
 
@@ -47,7 +48,7 @@ def revision(service: InferenceService, manifest: ModelManifest, image: str) -> 
             "image": image,
             "source": manifest.source.version,
             "engine": service.launch(model_dir="", manifest="").args(),
-            "env": service.engine.env,
+            "env": [v.identity() for v in service.engine.env],
             "resources": pod.resources,
             "nodeSelector": pod.node_selector,
             "tolerations": pod.tolerations,
@@ -72,6 +73,8 @@ def _younger(service: InferenceService) -> dict[str, Any]:
         "topologySpreadConstraints": pod.topology_spread,
         "podLabels": pod.labels,
         "podAnnotations": pod.annotations,
+        "resourceClaims": pod.resource_claims,
+        "protectStartup": service.protects_startup,
     }
     return {key: value for key, value in given.items() if value}
 
@@ -84,7 +87,8 @@ def startup_seconds(manifest: ModelManifest) -> int:
 def template(service: InferenceService, manifest: ModelManifest, image: str) -> dict[str, Any]:
     """The Deployment's `spec.template`."""
     pod, ours = service.pod, {**names.labels(service), names.REVISION: revision(service, manifest, image)}
-    annotations = {"annotations": dict(pod.annotations)} if pod.annotations else {}
+    marks = {**pod.annotations, **startup_protection.annotations(service)}
+    annotations = {"annotations": marks} if marks else {}
     return {"metadata": {"labels": {**pod.labels, **ours}, **annotations}, "spec": _spec(service, manifest, image)}
 
 
@@ -159,7 +163,7 @@ def _foreign(service: InferenceService, image: str) -> dict[str, Any]:
     """The container of an engine that is not ours: with the entry point of its image."""
     container = _container(ENGINE, service, image)
     offline = [{"name": key, "value": value} for key, value in vllm.OFFLINE]
-    given = {name for name, _ in service.engine.env}
+    given = {v.name for v in service.engine.env}
     env = [*(v for v in offline if v["name"] not in given), *container["env"]]
     return {**{key: value for key, value in container.items() if key != "command"}, "env": env}
 
@@ -177,12 +181,12 @@ def _verify(service: InferenceService, manifest: ModelManifest) -> dict[str, Any
 
 def _fetch(service: InferenceService, manifest: ModelManifest, image: str) -> dict[str, Any]:
     access, container = service.model.access.used_by(manifest.source), _container(FETCH, service, image)
-    cache = service.model.cache_of(manifest.source)
-    given = access.variables(manifest.source)
+    given, env = access.variables(manifest.source), _env(environment.of_fetch(service.engine.env))
     names_given = {v["name"] for v in given}  # they stand above those of spec.engine.env: a pod may have each but once
+    cache = service.model.cache_of(manifest.source)
     return {
         **container,
-        "env": [*(v for v in container["env"] if v["name"] not in names_given), *given],
+        "env": [*(v for v in env if v["name"] not in names_given), *given],
         "args": ["fetch", "--manifest", _MANIFEST_PATH, *(cache.fetch_args() if cache else ["--output", MODEL_DIR])],
         "volumeMounts": [
             _MANIFEST_MOUNT,
@@ -206,14 +210,14 @@ def _hold(service: InferenceService, cache: ModelCache, image: str) -> dict[str,
 
 
 def _container(name: str, service: InferenceService, image: str) -> dict[str, Any]:
-    """What both containers share. Equal resources cost nothing: a pod needs the larger of the two."""
-    variables = (("HOME", "/tmp"), *service.engine.env)
+    """What all share. Equal resources cost nothing: a pod needs the larger of them. Devices are the engine's."""
+    of_init = {key: value for key, value in service.pod.resources.items() if key != "claims"}
     return {
         "name": name,
         "image": image,
         "command": ["pinrail"],
-        "resources": dict(service.pod.resources),
-        "env": [{"name": key, "value": value} for key, value in variables],
+        "resources": dict(service.pod.resources) if name == ENGINE else of_init,
+        "env": _env(service.engine.env),
         "terminationMessagePath": termination.PATH,
         "terminationMessagePolicy": "File",
         "securityContext": {
@@ -222,6 +226,10 @@ def _container(name: str, service: InferenceService, image: str) -> dict[str, An
             "capabilities": {"drop": ["ALL"]},
         },
     }
+
+
+def _env(variables: Iterable[environment.Variable]) -> list[dict[str, Any]]:
+    return [{"name": "HOME", "value": "/tmp"}, *(v.to_json() for v in variables)]
 
 
 _MANIFEST_PATH = f"{MANIFEST_DIR}/{MANIFEST_FILE}"
@@ -282,6 +290,7 @@ def _passed_through(service: InferenceService) -> dict[str, Any]:
         "priorityClassName": pod.priority_class_name,
         "runtimeClassName": pod.runtime_class_name,
         "imagePullSecrets": [{"name": name} for name in pod.image_pull_secrets],
+        "resourceClaims": [dict(claim) for claim in pod.resource_claims],
     }
     return {key: value for key, value in given.items() if value}
 

@@ -28,9 +28,10 @@ class KeyRef:
     @classmethod
     def parse(cls, f: Fields, name: str) -> Self | None:
         """None where the field is absent."""
-        if not f.has(name):
-            return None
-        reference = f.child(name, {"name", "key"})
+        return cls.read(f.child(name, {"name", "key"})) if f.has(name) else None
+
+    @classmethod
+    def read(cls, reference: Fields) -> Self:
         wanted = "a key: letters, digits and ._-"
         return cls(
             name=reference.reference("name"),

@@ -23,7 +23,7 @@ from pinrail_contract.launch import (
 )
 from pinrail_contract.pins import API_VERSION, DIGEST, Source
 
-from . import engine_args
+from . import engine_args, environment
 from .errors import SpecError
 from .fields import Fields
 from .model_cache import ModelCache
@@ -34,7 +34,6 @@ from .source_access import SourceAccess
 KIND = "InferenceService"
 MAX_QUEUED = 256  # requests; the default
 KV_CACHE_MEMORY = "512Mi"  # the default
-_FORBIDDEN_ENV = re.compile(r"HOME|PATH|LD_.*|PYTHON.*")  # they could replace what is pinned
 
 
 class OnUnschedulable(StrEnum):
@@ -103,7 +102,7 @@ class Engine:
     prefix_cache: Switch
     cache_events: Switch
     traces_endpoint: str  # URL of an OTLP/HTTP collector; empty: no traces
-    env: tuple[tuple[str, str], ...]  # name, value
+    env: tuple[environment.Variable, ...]
     args: tuple[str, ...]  # further flags, one a word; of an engine that is not ours
 
     @classmethod
@@ -130,7 +129,7 @@ class Engine:
             prefix_cache=_switch(f.flag("prefixCache", True)),
             cache_events=_switch(f.flag("cacheEvents", False)),
             traces_endpoint=f.text("tracesEndpoint", pattern=r"https?://\S+", wanted="an http(s) URL", default=""),
-            env=tuple(_variable(v) for v in f.children("env", {"name", "value"}, most=64)),
+            env=environment.parse(f),
             args=args,
         )
 
@@ -220,6 +219,7 @@ class InferenceService:
     api_key_secret: str  # name of a Secret whose every value is a key; empty: whoever reaches a replica may ask
     drain_timeout: int  # seconds
     min_available: int | None  # replicas that evictions must leave; None: they take one at a time
+    protects_startup: bool  # autoscalers of nodes leave a pod where it is until it is ready
     rollout: Rollout
     revision_history: int  # old revisions that the Deployment keeps
     paused: bool  # everything is left as it is
@@ -240,7 +240,7 @@ class InferenceService:
         f = Fields(body.get("spec"), "spec", _SPEC_FIELDS)
         verification = f.child("verification", {"mode"}).choice("mode", Verification.ENFORCE)
         drain = f.child("drain", {"timeoutSeconds"})
-        disruption = f.child("disruption", {"minAvailable"})
+        disruption = f.child("disruption", {"minAvailable", "protectStartup"})
         return cls(
             key=ServiceKey(_namespace(metadata), _name(metadata)),
             uid=metadata.text("uid", pattern=r".+", wanted="a uid", default=""),
@@ -255,6 +255,7 @@ class InferenceService:
             api_key_secret=_secret(f.child("security", {"apiKeySecretRef"})),
             drain_timeout=drain.integer("timeoutSeconds", least=0, most=3600, default=30),
             min_available=disruption.optional_integer("minAvailable", least=0, most=MAX_REPLICAS),
+            protects_startup=disruption.flag("protectStartup", False),
             rollout=Rollout.parse(f.child("rollout", _ROLLOUT_FIELDS)),
             revision_history=f.integer("revisionHistoryLimit", least=0, most=100, default=3),
             paused=f.flag("paused", False),
@@ -348,7 +349,7 @@ _SPEC_FIELDS = {
     "model", "verification", "engine", "limits", "scheduling", "replicas", "scaling", "resources", "nodeSelector",
     "tolerations", "affinity", "topologySpreadConstraints", "priorityClassName", "runtimeClassName",
     "imagePullSecrets", "podLabels", "podAnnotations", "drain", "disruption", "rollout", "revisionHistoryLimit",
-    "paused", "suspend", "security",
+    "paused", "suspend", "security", "resourceClaims",
 }  # fmt: skip
 
 
@@ -372,14 +373,6 @@ def _replicas(f: Fields) -> int | ScalingPolicy:
 
 def _secret(f: Fields) -> str:
     return f.child("apiKeySecretRef", {"name"}).reference("name") if f.has("apiKeySecretRef") else ""
-
-
-def _variable(f: Fields) -> tuple[str, str]:
-    name = f.text("name", pattern=r"[A-Za-z_][A-Za-z0-9_]*", wanted="a variable's name", most=128)
-    if _FORBIDDEN_ENV.fullmatch(name):
-        wanted = "want none of HOME, PATH, LD_* and PYTHON*: they could replace what is pinned"
-        raise SpecError(f.path("name"), f"got {name!r}, {wanted}")
-    return name, f.text("value", pattern=r"(?s).*", wanted="at most 4096 characters", most=4096)
 
 
 def _memory(f: Fields) -> int:

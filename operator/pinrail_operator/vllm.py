@@ -45,10 +45,10 @@ def require_suitable(service: InferenceService) -> None:
         if not allowed:
             raise SpecError(field, f"got {seen!s}, want {wanted} while spec.engine.type is vllm")
     if service.verification is Verification.ENFORCE:
-        for i, (name, _) in enumerate(service.engine.env):
-            if FORBIDDEN_ENV.fullmatch(name):
+        for i, variable in enumerate(service.engine.env):
+            if FORBIDDEN_ENV.fullmatch(variable.name):
                 wanted = "want none that loads or runs something else than what is pinned"
-                raise SpecError(f"spec.engine.env[{i}].name", f"got {name!r}, {wanted}")
+                raise SpecError(f"spec.engine.env[{i}].name", f"got {variable.name!r}, {wanted}")
 
 
 def _asked(service: InferenceService) -> tuple[tuple[str, object, bool, str], ...]:

@@ -64,6 +64,26 @@ def renew_as_documented(kube: Any, said: str) -> None:
     kube(*command.replace("charts/pinrail", str(CHART)).split())
 
 
+def test_a_chart_that_was_uninstalled_is_installed_again_beside_the_services_of_before(
+    bare: Any, helm: str, tmp_path: Path
+) -> None:
+    """With nobody taking ownership of anything: what an uninstall leaves is none of the release's."""
+    run = Helm(helm, bare, tmp_path)
+    run("install", "p", str(CHART))
+    bare.wait_for_crds()
+    bare.apply(pin(), service())
+    uid = bare.get("infs", "chat")["metadata"]["uid"]
+    for _ in range(2):
+        run("uninstall", "p")
+        assert not bare.exists("deployment", "p-operator")
+        assert not bare.exists("clusterrole", "p-operator")
+        assert bare.get("infs", "chat")["metadata"]["uid"] == uid
+        assert "deletionTimestamp" not in bare.get("crd", CRD)["metadata"]
+        run("install", "p", str(CHART))
+        assert bare.exists("deployment", "p-operator")
+    assert bare.get("infs", "chat")["metadata"]["uid"] == uid
+
+
 def test_crds_are_renewed_as_the_page_says_and_outlive_the_release(
     bare: Any, helm: str, older: Path, tmp_path: Path
 ) -> None:

@@ -44,6 +44,9 @@ def test_every_example_is_taken(kube: Any, file: Path) -> None:
         assert kube.exists(document["kind"], document["metadata"]["name"])
 
 
+KEY = {"name": "tracing", "key": "headers"}
+CLAIM = {"name": "gpu", "resourceClaimTemplateName": "one-gpu"}
+
 REFUSED = [
     pytest.param(service(replicas=None), "spec: got neither replicas nor scaling, want exactly one of them",
                  id="neither"),
@@ -81,6 +84,34 @@ REFUSED = [
                  id="vllm's keys"),
     pytest.param(service(engine={"env": [{"name": "LD_PRELOAD", "value": "x"}]}),
                  "spec.engine.env: got LD_PRELOAD, want none of HOME, PATH, LD_* and PYTHON*", id="env"),
+    pytest.param(service(engine={"env": [{"name": "A"}]}),
+                 "spec.engine.env: got neither value nor valueFrom for A, want exactly one of them", id="no value"),
+    pytest.param(service(engine={"env": [{"name": "A", "value": "", "valueFrom": {"secretKeyRef": KEY}}]}),
+                 "spec.engine.env: got both value and valueFrom for A, want exactly one", id="two values"),
+    pytest.param(service(engine={"env": [{"name": "A", "valueFrom": {}}]}),
+                 "spec.engine.env: got neither secretKeyRef nor configMapKeyRef in valueFrom", id="value of nothing"),
+    pytest.param(service(engine={"env": [{"name": "A", "valueFrom": {"secretKeyRef": KEY, "configMapKeyRef": KEY}}]}),
+                 "spec.engine.env: got both secretKeyRef and configMapKeyRef in valueFrom, want", id="value of two"),
+    pytest.param(service(engine={"env": [{"name": "LD_PRELOAD", "valueFrom": {"secretKeyRef": KEY}}]}),
+                 "spec.engine.env: got LD_PRELOAD, want none of HOME, PATH, LD_* and PYTHON*", id="env of a Secret"),
+    pytest.param(service(engine={"env": [{"name": "A", "valueFrom": {"fieldRef": {}}}]}),
+                 'unknown field "spec.engine.env[0].valueFrom.fieldRef"', id="value of a field"),
+    pytest.param(service(engine={"envFrom": [{"secretRef": {"name": "s"}}]}), 'unknown field "spec.engine.envFrom"',
+                 id="a whole Secret"),
+    pytest.param(service(serviceAccountName="robot"), 'unknown field "spec.serviceAccountName"', id="an account"),
+    pytest.param(service(resourceClaims=[CLAIM], resources={"claims": [{"name": "gpu"}, {"name": "npu"}]}),
+                 "spec.resources.claims: got npu, want a name of spec.resourceClaims", id="a claim of no name"),
+    pytest.param(service(resources={"claims": [{"name": "gpu"}]}),
+                 "spec.resources.claims: got gpu, want a name of spec.resourceClaims", id="no claims"),
+    pytest.param(service(resourceClaims=[{"name": "gpu"}]),
+                 "spec.resourceClaims: got neither of resourceClaimName and resource", id="claim"),
+    pytest.param(service(resourceClaims=[CLAIM | {"resourceClaimName": "one"}]),
+                 "spec.resourceClaims: got both of resourceClaimName and", id="two claims in one"),
+    pytest.param(service(resourceClaims=[CLAIM, CLAIM]), 'spec.resourceClaims[1]: Duplicate value: {"name":"gpu"}',
+                 id="one claim twice"),
+    pytest.param(service(disruption={"protectStartup": True}, podAnnotations={"karpenter.sh/do-not-disrupt": "true"}),
+                 "spec.podAnnotations: got karpenter.sh/do-not-disrupt, want none while spec.disruption.protect",
+                 id="protected twice"),
     pytest.param(service(resources={"limits": {"cpu": 2, "memory": "4 GB"}}),
                  'spec.resources.limits[memory]: Invalid value: "": got 4 GB, want a quantity such as 2, 500m',
                  id="quantity"),
@@ -194,6 +225,12 @@ def test_short_names_and_columns(kube: Any) -> None:
     assert "pvc://models/tiny/v1" in table
     assert "inferenceservice.pinrail.dev/chat" in kube("get", "pinrail", "-o", "name")
     assert "Authorization: Bearer KEY" in kube("explain", "infs.spec.security.apiKeySecretRef")
+    assert "A whole Secret (envFrom) is left out on purpose" in " ".join(
+        kube("explain", "infs.spec.engine.env").split()
+    )
+    assert "There is no serviceAccountName, on purpose" in " ".join(
+        kube("explain", "infs.spec.imagePullSecrets").split()
+    )
     assert "Requests waiting in any one replica" in kube("explain", "infs.spec.scaling.targets.queueDepth")
 
 
@@ -216,6 +253,10 @@ def test_short_names_and_columns(kube: Any) -> None:
         {"engine": {"type": "vllm", "image": IMAGE, "args": ["--tensor-parallel-size=2", "--enforce-eager"]}},
         {"engine": {"type": "vllm", "image": IMAGE, "args": ["--load-format=dummy"]}, "verification": {"mode": "Warn"}},
         {"suspend": True, "revisionHistoryLimit": 0},
+        {"engine": {"env": [{"name": "A", "value": ""}, {"name": "B", "valueFrom": {"secretKeyRef": KEY}}]}},
+        {"engine": {"env": [{"name": "B", "valueFrom": {"configMapKeyRef": {**KEY, "optional": True}}}]}},
+        {"resourceClaims": [CLAIM], "resources": {"claims": [{"name": "gpu", "request": "half"}]}},
+        {"disruption": {"protectStartup": True}, "podAnnotations": {"a": "b"}},
     ],
     ids=str,
 )

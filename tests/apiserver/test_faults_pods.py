@@ -26,6 +26,10 @@ SPECS: dict[str, dict[str, Any]] = {
     "marks": {"podLabels": {"team": "a"}, "podAnnotations": {"prometheus.io/scrape": "true"}},
     "pull secrets": {"imagePullSecrets": [{"name": "regcred"}]},
     "warns": {"verification": {"mode": "Warn"}, "engine": {"image": "engine:dev", "backend": "torch"}},
+    "devices": {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}],
+                "resources": {"claims": [{"name": "gpu"}], "limits": {"memory": "2Gi"}}},
+    "secret variables": {"engine": {"env": [{"name": "B", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]}},
+    "protected": {"disruption": {"protectStartup": True}},
     "long drain": {"drain": {"timeoutSeconds": 3600}},
 }  # fmt: skip
 

@@ -1,6 +1,7 @@
 """The schema says what the types say, and the chart carries the same schema."""
 
 import importlib.util
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -49,10 +50,11 @@ def test_schema_defaults_are_the_types_defaults(spec: dict[str, Any]) -> None:
     assert InferenceService.from_body(filled) == InferenceService.from_body(bare)
 
 
-def test_the_schema_knows_the_fields_that_the_types_know() -> None:
-    """One value for each field of the schema is accepted by the parser, at every depth."""
+@pytest.mark.parametrize("left_out", [0, 1])
+def test_the_schema_knows_the_fields_that_the_types_know(left_out: int) -> None:
+    """One value for each field of the schema is accepted by the parser, at every depth; of an exclusive pair one."""
     spec = schema("inferenceservices")["properties"]["spec"]
-    full = {name: _example(child, name) for name, child in spec["properties"].items() if name != "replicas"}
+    full = {name: _example(child, name, left_out) for name, child in spec["properties"].items() if name != "replicas"}
     whole = body(**full, replicas=None)
     InferenceService.from_body(whole)
 
@@ -68,13 +70,15 @@ _CHOSEN = {
 }  # fmt: skip
 
 
-def _example(node: dict[str, Any], name: str = "") -> Any:
+def _example(node: dict[str, Any], name: str, left_out: int) -> Any:
     if name in _CHOSEN:
         return _CHOSEN[name]
     if node.get("type") == "object":
-        return {key: _example(child, key) for key, child in node.get("properties", {}).items()}
+        absent = {pair[left_out] for pair in exclusive(node)}
+        children = {key: child for key, child in node.get("properties", {}).items() if key not in absent}
+        return {key: _example(child, key, left_out) for key, child in children.items()}
     if node.get("type") == "array":
-        return [_example(node["items"])]
+        return [_example(node["items"], "", left_out)]
     if "enum" in node:
         return "vllm" if "vllm" in node["enum"] else node["enum"][0]  # which may have every field
     return {"integer": node.get("minimum", 1), "boolean": True, "string": "x"}[node["type"]]
@@ -130,12 +134,19 @@ def test_what_counts_as_a_bound(node: dict[str, Any], bounded: bool) -> None:
     assert is_bounded(node) is bounded
 
 
+def exclusive(node: dict[str, Any]) -> list[tuple[str, str]]:
+    """Pairs of fields of which a rule wants exactly one."""
+    rules = [r["rule"] for r in node.get("x-kubernetes-validations", [])]
+    return re.findall(r"^has\(self\.(\w+)\) != has\(self\.(\w+)\)$", "\n".join(rules), re.MULTILINE)
+
+
 def largest(node: dict[str, Any]) -> int:
     """Characters of the longest JSON that a schema takes."""
     if "additionalProperties" in node:
         return 2 + int(node["maxProperties"]) * (317 + 4 + largest(node["additionalProperties"]))
     if node.get("type") == "object":
-        return 2 + sum(len(name) + 4 + largest(child) for name, child in node.get("properties", {}).items())
+        sizes = {name: len(name) + 4 + largest(child) for name, child in node.get("properties", {}).items()}
+        return 2 + sum(sizes.values()) - sum(min(sizes[name] for name in pair) for pair in exclusive(node))
     if node.get("type") == "array":
         return 2 + int(node["maxItems"]) * (largest(node["items"]) + 1)
     return 2 + int(node.get("maxLength") or max((len(str(v)) for v in node.get("enum", [])), default=20))

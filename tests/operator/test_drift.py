@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from operator_builders import IMAGE, live_objects, manifest, service
 
-from pinrail_operator.drift import covers, is_applied
+from pinrail_operator.drift import covers, dropped, is_applied
 from pinrail_operator.manifests import objects_for
 from pinrail_operator.observed import Ref
 
@@ -74,3 +74,21 @@ def test_a_field_that_is_no_longer_wanted_is_drift() -> None:
     after = {Ref.of(o): o for o in objects_for(service(), manifest(), IMAGE)}
     ref = Ref("Deployment", "chat")
     assert not is_applied(after[ref], before[ref])
+
+
+@pytest.mark.parametrize(
+    ("wanted", "live", "fields"),
+    [
+        ({"resourceClaims": [{"name": "gpu"}]}, {}, ("spec.template.spec.resourceClaims",)),
+        ({"resourceClaims": [{"name": "gpu"}]}, {"resourceClaims": [{"name": "other"}]}, ()),
+        ({"affinity": {}, "enableServiceLinks": False}, {}, ()),
+        ({}, {"dnsPolicy": "ClusterFirst"}, ()),
+    ],
+    ids=["left out", "changed by somebody", "nothing is asked for", "the API server's own"],
+)
+def test_what_an_api_server_dropped(wanted: Any, live: Any, fields: tuple[str, ...]) -> None:
+    def deployment(pod: Any) -> dict[str, Any]:
+        return {"spec": {"template": {"spec": pod}}}
+
+    assert dropped(deployment(wanted), deployment(live)) == fields
+    assert dropped({"data": {}}, deployment(live)) == dropped({"spec": {"replicas": 3}}, {}) == ()

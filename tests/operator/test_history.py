@@ -90,6 +90,17 @@ def test_a_restored_spec_asks_for_the_very_same_revision_and_for_the_replicas_of
         assert (target(again), again.replicas) == (target(CHANGED), 5)
 
 
+@pytest.mark.parametrize("then", [True, False])
+def test_a_restored_spec_protects_startup_as_its_pods_did_and_evictions_leave_what_they_leave_now(then: bool) -> None:
+    """One field of `disruption` is of pods, the others are not."""
+    asked = service(disruption={"minAvailable": 1, "protectStartup": then})
+    spec = history.restored(
+        recorded(asked, 1), body(disruption={"minAvailable": 2, "protectStartup": not then})["spec"]
+    )
+    again = InferenceService.from_body(body(**spec))
+    assert (target(again), again.min_available, again.protects_startup) == (target(asked), 2, then)
+
+
 def test_what_asks_for_the_same_is_nothing_to_go_back_to() -> None:
     """As after an operator that renders pods in another way: its record holds the same spec."""
     again = {**recorded(service(), 3), "metadata": {**recorded(service(), 3)["metadata"], "name": "chat-other"}}

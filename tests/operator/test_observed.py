@@ -159,12 +159,18 @@ def test_no_deployment_is_no_workload() -> None:
     assert observed().workload is None
 
 
-def test_a_secret_that_is_not_there_is_named_with_the_next_step() -> None:
+@pytest.mark.parametrize("container", ["fetch", "engine"])
+def test_a_secret_that_is_not_there_is_named_with_the_next_step(container: str) -> None:
+    """Of what is fetched with, or of a variable."""
     waits = {"waiting": {"reason": "CreateContainerConfigError", "message": 'secret "hub" not found'}}
-    failure = first_failure([Pod.from_body(pod_body(False, init=[{"name": "fetch", "state": waits}]))])
+    told = [{"name": container, "state": waits}]
+    kind = "init" if container == "fetch" else "containers"
+    failure = first_failure([Pod.from_body(pod_body(False, **{kind: told}))])
     assert failure is not None
     assert failure.reason == "CreateContainerConfigError"
-    assert (
-        'container fetch: CreateContainerConfigError: secret "hub" not found; next: create the Secret'
-        in failure.message
+    seen, step = failure.message.split("; next: ")
+    assert seen.endswith(f'container {container}: CreateContainerConfigError: secret "hub" not found')
+    assert step == (
+        "create the Secret or ConfigMap with that key, or name another one in spec.model or spec.engine.env: the pod "
+        "goes on by itself"
     )

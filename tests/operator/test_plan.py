@@ -289,6 +289,11 @@ def test_a_config_map_of_someone_else_stays() -> None:
         ({"podLabels": {}}, False),
         ({"podLabels": {"team": "a"}}, True),
         ({"podAnnotations": {"a": "b"}}, True),
+        ({"engine": {"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]}}, True),
+        ({"resourceClaims": []}, False),
+        ({"resourceClaims": [{"name": "gpu", "resourceClaimName": "one"}]}, True),
+        ({"disruption": {"protectStartup": False}}, False),
+        ({"disruption": {"protectStartup": True}}, True),
     ],
     ids=str,
 )

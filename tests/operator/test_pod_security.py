@@ -22,10 +22,15 @@ PROFILES = (
 KEYS = WORDS | st.just("prometheus.io/scrape") | WORDS | st.sampled_from(PROFILES)
 MAPS = st.dictionaries(KEYS, WORDS | st.just("unconfined"), max_size=2)
 VARIABLE = st.fixed_dictionaries({"name": st.sampled_from(["A", "OMP_NUM_THREADS"]), "value": st.text(max_size=20)})
-ENV = st.lists(VARIABLE, max_size=3)
+KEY = st.fixed_dictionaries({"name": WORDS, "key": WORDS}, optional={"optional": st.booleans()})
+SOURCE = st.fixed_dictionaries({"secretKeyRef": KEY}) | st.fixed_dictionaries({"configMapKeyRef": KEY})
+FROM = st.fixed_dictionaries({"name": st.sampled_from(["HTTPS_PROXY", "OTEL_HEADERS"]), "valueFrom": SOURCE})
+ENV = st.lists(VARIABLE | FROM, max_size=3)
 FIELDS = {
     "engine": st.fixed_dictionaries({"env": ENV}, optional={"backend": st.sampled_from(["auto", "native", "torch"])}),
-    "resources": st.just({"limits": {"cpu": "1", "nvidia.com/gpu": "1"}}),
+    "resources": st.sampled_from([{"limits": {"cpu": "1", "nvidia.com/gpu": "1"}}, {"claims": [{"name": "gpu"}]}]),
+    "resourceClaims": st.just([{"name": "gpu", "resourceClaimName": "one"}]),
+    "disruption": st.fixed_dictionaries({"protectStartup": st.booleans()}),
     "nodeSelector": st.dictionaries(WORDS, WORDS, max_size=3),
     "tolerations": st.lists(st.just({"operator": "Exists"}), max_size=2),
     "affinity": st.just({"nodeAffinity": {}}),

@@ -161,10 +161,11 @@ class Refusing:
     def __init__(self) -> None:
         self.applied: list[str] = []
 
-    async def apply(self, path: str, body: Any, manager: str) -> None:
+    async def apply(self, path: str, body: Any, manager: str) -> Any:
         if body["kind"] == "Pod":
             raise Refused("no pods")
         self.applied.append(body["kind"])
+        return body
 
     async def merge(self, path: str, body: Any, manager: str) -> None:
         raise Refused("no pods")

@@ -43,7 +43,8 @@ def conditions(new: Any, course: Course = PROCEED, **spec: Any) -> dict[str, dic
         pytest.param(pod("new", is_ready=False, **MADE), "RollingOut", f"pod new is starting {SINCE}", id="starting"),
         pytest.param(pod("new", is_ready=False, unschedulable="no GPU", unschedulable_since=NOW - timedelta(minutes=2)),
                      "Unschedulable", f"pod new: no GPU; next: free or add a node, or change spec.resources, "
-                     f"spec.nodeSelector, spec.affinity or spec.tolerations {SINCE}", id="no node"),
+                     "spec.resourceClaims, spec.nodeSelector, spec.affinity or "
+                     f"spec.tolerations {SINCE}", id="no node"),
         pytest.param(faulty(PULL, "new", **MADE), "ImagePullBackOff", SINCE, id="no image"),
         pytest.param(faulty(CRASH, "new", **MADE), str(Ending.FAILED), "the cache does not fit", id="its own words"),
     ],

@@ -15,8 +15,10 @@ from pinrail_operator.scaling_policy import ScalingMode, ScalingPolicy
 from pinrail_operator.types import InferenceService, ServiceKey
 
 CRDS = Path(__file__).parents[2] / "crds"
+KEY = {"name": "tracing", "key": "headers"}
+CLAIM = {"name": "gpu", "resourceClaimTemplateName": "one-gpu"}
 MODEL = {"name": "tiny", "manifestRef": {"name": "tiny-v1"}, "digest": DIGEST}
-CLAIM, HOST = {"persistentVolumeClaim": {"claimName": "c"}}, {"hostPath": {"path": "/cache"}}
+PVC, HOST = {"persistentVolumeClaim": {"claimName": "c"}}, {"hostPath": {"path": "/cache"}}
 
 
 def test_an_absent_field_takes_its_default() -> None:
@@ -131,10 +133,10 @@ def scaling(up: dict[str, Any]) -> dict[str, Any]:
         ({"model": {**MODEL, "endpoint": "http://hub"}}, "spec.model.endpoint: got 'http://hub', want an address that"),
         ({"model": {**MODEL, "endpoint": "https://me:pw@hub"}}, "want an address that begins with https://"),
         ({"model": {**MODEL, "cache": {"maxSize": "1Gi"}}}, "spec.model.cache: got neither, want exactly one of pers"),
-        ({"model": {**MODEL, "cache": {**CLAIM, **HOST, "maxSize": "1Gi"}}}, "spec.model.cache: got both, want exact"),
-        ({"model": {**MODEL, "cache": CLAIM}}, "spec.model.cache.maxSize: got nothing, want 16Mi to 256Ti"),
-        ({"model": {**MODEL, "cache": {**CLAIM, "maxSize": "15Mi"}}}, "maxSize: got '15Mi', want 16Mi to 256Ti"),
-        ({"model": {**MODEL, "cache": {**CLAIM, "maxSize": "257Ti"}}}, "maxSize: got '257Ti', want 16Mi to 256Ti"),
+        ({"model": {**MODEL, "cache": {**PVC, **HOST, "maxSize": "1Gi"}}}, "spec.model.cache: got both, want exact"),
+        ({"model": {**MODEL, "cache": PVC}}, "spec.model.cache.maxSize: got nothing, want 16Mi to 256Ti"),
+        ({"model": {**MODEL, "cache": {**PVC, "maxSize": "15Mi"}}}, "maxSize: got '15Mi', want 16Mi to 256Ti"),
+        ({"model": {**MODEL, "cache": {**PVC, "maxSize": "257Ti"}}}, "maxSize: got '257Ti', want 16Mi to 256Ti"),
         ({"model": {**MODEL, "cache": {"persistentVolumeClaim": {}, "maxSize": "1Gi"}}}, "claimName: got nothing, wa"),
         *(
             ({"model": {**MODEL, "cache": {"hostPath": {"path": path}, "maxSize": "1Gi"}}},
@@ -152,6 +154,34 @@ def scaling(up: dict[str, Any]) -> dict[str, Any]:
         ({"engine": {"type": "sglang"}}, "spec.engine.type: got 'sglang', want one of pinrail, vllm"),
         ({"engine": {"image": "engine:latest"}}, "spec.engine.image: got 'engine:latest', want a reference that ends"),
         ({"engine": {"env": [{"name": "LD_PRELOAD", "value": "x"}]}}, "spec.engine.env[0].name: got 'LD_PRELOAD'"),
+        ({"engine": {"env": [{"name": "A"}]}}, "spec.engine.env[0]: got neither value nor valueFrom for A, want"),
+        ({"engine": {"env": [{"name": "A", "value": ""}] * 2}}, "spec.engine.env[1].name: got 'A' for the second time"),
+        ({"engine": {"env": [{"name": "A", "value": 1}]}}, "spec.engine.env[0].value: got 1, want at most 4096"),
+        ({"engine": {"env": [{"name": "A", "value": "", "valueFrom": {"secretKeyRef": KEY}}]}}, "got both value and"),
+        ({"engine": {"env": [{"name": "A", "valueFrom": {}}]}},
+         "spec.engine.env[0].valueFrom: got nothing, want exactly one of secretKeyRef, configMapKeyRef"),
+        ({"engine": {"env": [{"name": "A", "valueFrom": {"secretKeyRef": KEY, "configMapKeyRef": KEY}}]}},
+         "spec.engine.env[0].valueFrom: got secretKeyRef and configMapKeyRef, want exactly one of"),
+        ({"engine": {"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s"}}}]}},
+         "spec.engine.env[0].valueFrom.secretKeyRef.key: got nothing, want a key"),
+        ({"engine": {"env": [{"name": "A", "valueFrom": {"secretKeyRef": {**KEY, "optional": 1}}}]}},
+         "valueFrom.secretKeyRef.optional: got 1, want true or false"),
+        ({"engine": {"env": [{"name": "A", "valueFrom": {"fieldRef": {}}}]}}, "fieldRef: is not a known field"),
+        ({"engine": {"envFrom": [{"secretRef": {"name": "s"}}]}}, "spec.engine.envFrom: is not a known field"),
+        ({"engine": {"env": [{"name": "PYTHONPATH", "valueFrom": {"secretKeyRef": KEY}}]}}, "got 'PYTHONPATH', want"),
+        ({"serviceAccountName": "robot"}, "spec.serviceAccountName: is not a known field"),
+        ({"resources": {"claims": [{"name": "npu"}]}}, "spec.resources.claims[0].name: got 'npu', want a name of"),
+        ({"resources": {"claims": [{"name": "gpu"}, {"name": "npu"}]}, "resourceClaims": [CLAIM]},
+         "spec.resources.claims[1].name: got 'npu', want a name of spec.resourceClaims: gpu"),
+        ({"resources": {"claims": [{"name": "gpu", "request": "A"}]}, "resourceClaims": [CLAIM]}, "request: got 'A'"),
+        ({"resourceClaims": [{"name": "gpu"}]}, "spec.resourceClaims[0]: got neither of resourceClaimName and"),
+        ({"resourceClaims": [CLAIM | {"resourceClaimName": "g"}]}, "spec.resourceClaims[0]: got both of"),
+        ({"resourceClaims": [CLAIM, CLAIM]}, "spec.resourceClaims[1].name: got 'gpu' for the second time, want each"),
+        ({"resourceClaims": [{**CLAIM, "name": "G"}]}, "spec.resourceClaims[0].name: got 'G', want at most 63 of a-z"),
+        ({"disruption": {"protectStartup": 1}}, "spec.disruption.protectStartup: got 1, want true or false"),
+        ({"disruption": {"protectStartup": True},
+          "podAnnotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}},
+         "spec.podAnnotations: got cluster-autoscaler.kubernetes.io/safe-to-evict, want none while"),
         ({"engine": {"env": {}}}, "spec.engine.env: got {}, want a list of at most 64"),
         ({"limits": {"maxNumSeqs": 0}}, "spec.limits.maxNumSeqs: got 0, want a whole number of 1 to 4096"),
         ({"limits": {"kvCacheMemory": "lots"}}, "spec.limits.kvCacheMemory: got 'lots', want bytes above 0"),

@@ -5,6 +5,7 @@ Which number is right is `autoscale.decide`'s to say, here as in Kubernetes.
 
 import asyncio
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,6 +36,7 @@ class LocalCluster:
     logs: Path  # folder
     session: aiohttp.ClientSession
     wanted: int  # replicas
+    variables: Mapping[str, str]  # of each, beside this process's own
     replicas: list[Replica] = field(default_factory=list)
     decision: autoscale.Decision | None = None
     _started: int = 0
@@ -117,4 +119,6 @@ class LocalCluster:
         self._started += 1
         port = free_port()
         spec = self.service.launch(model_dir=str(self.model_dir), manifest=str(self.manifest), port=port)
-        return await start(spec.args(), port, self.logs / f"{self.service.key.name}-{self._started}.log")
+        return await start(
+            spec.args(), port, self.logs / f"{self.service.key.name}-{self._started}.log", self.variables
+        )

@@ -1,10 +1,11 @@
 """One replica: an engine process on 127.0.0.1, its log, and what it says of itself. I/O."""
 
 import asyncio
+import os
 import re
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,13 +44,14 @@ class Replica:
         return self.process.returncode is None
 
 
-async def start(args: Sequence[str], port: int, log: Path) -> Replica:
-    """Start `pinrail serve` with these words, its output going to `log`."""
+async def start(args: Sequence[str], port: int, log: Path, variables: Mapping[str, str]) -> Replica:
+    """Start `pinrail serve` with these words, its output going to `log`; `variables` add to this process's own."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as out:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "pinrail_contract", "serve", *args, stdout=out, stderr=out, start_new_session=True
-        )
+            sys.executable, "-m", "pinrail_contract", "serve", *args, stdout=out, stderr=out, start_new_session=True,
+            env={**os.environ, **variables},
+        )  # fmt: skip
     return Replica(port, log, process)
 
 

@@ -1,7 +1,8 @@
 """What `pinrail up` is asked to run: the documents read, the pin checked, the model's folder found."""
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pinrail_contract import access, documents
@@ -12,6 +13,7 @@ from pinrail_contract.pins import KIND as MANIFEST_KIND
 from pinrail_contract.pins import ModelManifest, Source
 from pinrail_contract.progress import ProgressBar
 
+from .. import environment
 from ..errors import SpecError
 from ..types import KIND, EngineType, InferenceService
 
@@ -23,6 +25,7 @@ class LocalRun:
     service: InferenceService
     manifest: ModelManifest
     document: Path  # the file that holds the manifest
+    variables: Mapping[str, str] = field(repr=False)  # of each replica, beside this process's own
 
 
 def read(path: Path) -> LocalRun:
@@ -52,7 +55,8 @@ def read(path: Path) -> LocalRun:
     manifest = documents.manifest_of(named[0], str(path))
     if manifest.digest != service.model.digest:
         raise SpecError("spec.model.digest", f"got {service.model.digest}, the manifest has {manifest.digest}")
-    return LocalRun(service, manifest, path)
+    variables = environment.on_this_machine(service.engine.env, os.environ)
+    return LocalRun(service, manifest, path, variables)
 
 
 def model_folder(run: LocalRun, volumes: Path) -> Path:

@@ -46,6 +46,7 @@ async def run(request: LocalRun, model_dir: Path, options: Options, console: Con
                 logs=Path(scratch),
                 session=session,
                 wanted=request.service.least_replicas,
+                variables=request.variables,
             )
             return await _serve(cluster, request, options, console)
 

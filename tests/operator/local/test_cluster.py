@@ -38,7 +38,7 @@ def replica(**changes: Any) -> Replica:
 def cluster(asked: Any, *replicas: Replica) -> LocalCluster:
     return LocalCluster(
         service=asked, model_dir=NONE, manifest=NONE, logs=NONE, session=cast(Any, None), wanted=1,
-        replicas=list(replicas),
+        variables={}, replicas=list(replicas),
     )  # fmt: skip
 
 
@@ -94,7 +94,9 @@ async def test_no_replica_outlives_a_terminal_that_closed() -> None:
         async def close(self) -> None:
             closed.append(True)
 
-    one = Settled(service=service(), model_dir=NONE, manifest=NONE, logs=NONE, session=cast(Any, None), wanted=0)
+    one = Settled(
+        service=service(), model_dir=NONE, manifest=NONE, logs=NONE, session=cast(Any, None), wanted=0, variables={}
+    )
     with pytest.raises(OSError, match="the terminal is gone"):
         await up._serve(one, read(EXAMPLE), up.Options(free_port(), "", 8), Console(file=ClosedTerminal()))
     assert closed == [True]

@@ -1,5 +1,6 @@
 """What `pinrail up` accepts: one service, the manifest that it names, the digest that it pins."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 import yaml
 
 from pinrail_contract.errors import ManifestError, PinrailError
+from pinrail_operator.local import replica
 from pinrail_operator.local.request import model_folder, read
 
 EXAMPLE = Path(__file__).parents[3] / "crds" / "examples" / "smollm2.yaml"
@@ -28,6 +30,43 @@ def test_the_example_is_read() -> None:
     run = read(EXAMPLE)
     assert run.manifest.digest == run.service.model.digest
     assert run.service.least_replicas == 1
+
+
+def _variables(d: list[dict[str, Any]], **headers: Any) -> None:
+    reference = {"secretKeyRef": {"name": "tracing", "key": "headers", **headers}}
+    env = [{"name": "OMP_NUM_THREADS", "value": "2"}, {"name": "OTEL_HEADERS", "valueFrom": reference}]
+    d[1]["spec"]["engine"] = {**d[1]["spec"].get("engine", {}), "env": env}
+
+
+def test_variables_of_secrets_come_from_the_shell(
+    documents: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _variables(documents)
+    monkeypatch.setenv("OTEL_HEADERS", "canary-of-the-shell")
+    run = read(written(tmp_path, documents))
+    assert run.variables == {"OMP_NUM_THREADS": "2", "OTEL_HEADERS": "canary-of-the-shell"}
+    assert "canary" not in repr(run)
+
+
+def test_a_variable_of_a_secret_that_may_be_missing_is_left_out(
+    documents: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    _variables(documents, optional=True)
+    assert read(written(tmp_path, documents)).variables == {"OMP_NUM_THREADS": "2"}
+
+
+async def test_an_engine_gets_the_variables_that_the_service_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its log says which, where it is a program that prints them."""
+    show = tmp_path / "python"
+    show.write_text("#!/bin/sh\necho $OF_THE_SHELL $OF_THE_SERVICE\n")
+    show.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(show))
+    monkeypatch.setenv("OF_THE_SHELL", "kept")
+    started = await replica.start([], 1, tmp_path / "log", {"OF_THE_SERVICE": "added"})
+    assert await started.process.wait() == 0
+    assert started.log.read_text() == "kept added\n"
 
 
 def _other_digest(d: list[dict[str, Any]]) -> None:
@@ -53,6 +92,10 @@ def _keys(d: list[dict[str, Any]]) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        (
+            _variables,
+            "spec.engine.env[1].valueFrom: got a key of 'tracing', which local mode cannot read, want OTEL_HEA",
+        ),
         (_keys, "spec.security.apiKeySecretRef: got 'keys', want none in local mode"),
         (lambda d: d.pop(), "holds 0 resources of kind InferenceService, want 1"),
         (lambda d: d.append(d[1]), "holds 2 resources of kind InferenceService, want 1"),
