@@ -51,7 +51,7 @@ def fetch(
     _remove_foreign(manifest, folder)
     wanted = [f for f in manifest.files if f.path in wrong]
     _check_disk(wanted, folder)
-    progress(manifest.total_size - sum(f.size for f in wanted))
+    progress(manifest.total_size - sum(f.size for f in wanted) + _begun(wanted, folder))
     _fetch_files(wanted, folder, opener, Shared(progress), wait)
 
 
@@ -171,6 +171,12 @@ def _remove_foreign(manifest: ModelManifest, folder: Path) -> None:
         raise SourceError(f"{folder}: holds {listed}, want a new folder, or one with files of models alone")
     for path in foreign:
         path.unlink()
+
+
+def _begun(wanted: list[FilePin], folder: Path) -> int:
+    """Bytes that an earlier fetch left, from which this one goes on."""
+    sizes = {f: p.stat().st_size for f in wanted if (p := folder / f"{f.path}.part").exists()}
+    return sum(size for pin, size in sizes.items() if size <= pin.size)
 
 
 def _check_disk(wanted: list[FilePin], folder: Path) -> None:
