@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from pinrail_contract.metrics import LoadSample
 
-from . import checks, quarantine, rollout, status
+from . import checks, fetching, quarantine, rollout, status
 from .autoscale import Decision
 from .checks import Blocked, Blocker
 from .errors import Refused, SpecError
@@ -39,6 +39,7 @@ class Cluster(Protocol):
 
 class Scraper(Protocol):
     async def scrape(self, pods: tuple[Pod, ...]) -> dict[str, Scrape]: ...
+    async def fetched(self, pods: tuple[Pod, ...]) -> dict[str, float]: ...
 
 
 @dataclass(slots=True, kw_only=True)
@@ -78,11 +79,12 @@ class Reconciler:
             return self.resync
         known = self.memories.setdefault(key, Memory()).trusted(service, self.clock(), self.resync)
         observed = await self.cluster.observe(service, known)
-        memory = await self._measure(service, observed)
-        decision = memory.decide(service, observed, self.clock())
         image = service.engine.image or self.engine_image
-        blocker = checks.first_blocker(service, observed, image)
         target = target_revision(service, observed, image)
+        memory = await self._measure(service, observed)
+        await self._follow(memory, fetching.fetching_pods(observed, target))
+        decision = memory.decide(service, observed, self.clock())
+        blocker = checks.first_blocker(service, observed, image)
         course = rollout.PROCEED
         if blocker is None and not service.paused:
             course = rollout.choose(service, observed, target, self.now())
@@ -99,6 +101,7 @@ class Reconciler:
             blocker=blocker,
             decision=decision,
             digests=memory.digests,
+            fetched=memory.fetched,
             done=Plan() if refused else plan,
             course=course,
         )
@@ -120,6 +123,11 @@ class Reconciler:
         memory.errors = errors
         memory.note(loads, digests, observed, self.clock())
         return memory
+
+    async def _follow(self, memory: Memory, pods: tuple[Pod, ...]) -> None:
+        """Ask pods that fetch how far they are; no decision is made from it."""
+        shares = await self.scraper.fetched(pods) if pods else {}
+        memory.fetched = fetching.advanced(memory.fetched, shares, pods)
 
     async def _apply(self, service: InferenceService, plan: Plan, decision: Decision | None) -> Blocker | None:
         """Carry out the plan; what the API server refuses is for a person to mend, like any other blocker."""
@@ -160,7 +168,7 @@ def _is_watched(view: View) -> bool:
     ready = view.observed.ready_pods
     is_kept_out = view.blocker is not None and view.blocker.reason is Blocked.NAME_TAKEN
     is_moving = view.decision is not None or view.is_applying or is_kept_out or _waits_for_a_node(view)
-    return is_moving or any(p.name not in view.digests for p in ready)
+    return is_moving or bool(view.fetching) or any(p.name not in view.digests for p in ready)
 
 
 def _waits_for_a_node(view: View) -> bool:

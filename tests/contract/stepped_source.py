@@ -1,4 +1,4 @@
-"""A source over TLS that gives large files piece by piece, each when a test says so, and `pinrail fetch` that reads it."""
+"""A source over TLS that gives large files piece by piece, when a test says so, and `pinrail fetch` that reads it."""
 
 import json
 import os
