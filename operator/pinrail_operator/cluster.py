@@ -104,9 +104,14 @@ class Cluster:
         return _Quiet(*_manifest(manifest), live, tuple((history or {}).get("items", [])))
 
     async def apply(self, namespace: str, plan: Plan) -> None:
-        """Carry out a plan, in its order; a quarantine that is refused is raised last: the rest may be its cure."""
-        refused = await asyncio.gather(*(self._quarantine(namespace, pod) for pod in plan.quarantine))
-        await asyncio.gather(*(self._mark(namespace, pod, mark) for pod, mark in plan.marks))
+        """Carry out a plan, in its order; what is refused of pods that must not serve is raised last.
+
+        The rest may be its cure.
+        """
+        refused = [
+            *await asyncio.gather(*(self._quarantine(namespace, pod) for pod in plan.quarantine)),
+            *await asyncio.gather(*(self._mark(namespace, pod, mark) for pod, mark in plan.marks)),
+        ]
         await asyncio.gather(*(self._set_cost(namespace, pod, cost) for pod, cost in plan.costs))
         for body in plan.apply:
             await self._apply(namespace, body, names.FIELD_MANAGER)
@@ -142,11 +147,13 @@ class Cluster:
             return await self._write_pod(namespace, pod["metadata"]["name"], metadata, names.QUARANTINE_FIELD_MANAGER)
         return None
 
-    async def _mark(self, namespace: str, pod: str, mark: str) -> None:
-        """One that cannot be written is not selected, whatever it was to carry; the next look tries again."""
+    async def _mark(self, namespace: str, pod: str, mark: str) -> Refused | None:
+        """The refusal where a pod that is still there may not be written: it is not selected, whatever it reported."""
         labels = {"labels": {names.SERVING: mark}}
-        if refused := await self._write_pod(namespace, pod, labels, names.QUARANTINE_FIELD_MANAGER):
-            log.warning("mark of %s/%s: %s", namespace, pod, refused)
+        refused = await self._write_pod(namespace, pod, labels, names.QUARANTINE_FIELD_MANAGER)
+        if refused is None or await self.api.get(_path("Pod", namespace, pod)) is None:
+            return None
+        return Refused(f"label {names.SERVING} of pod {pod}, without which the Service leaves it out: {refused}")
 
     async def _set_cost(self, namespace: str, pod: str, cost: int) -> None:
         """A pod that is gone, or that may not be written, keeps no scale-in from happening."""

@@ -90,10 +90,10 @@ class Reconciler:
             course = rollout.choose(service, observed, target, self.now())
         verdict = quarantine.judge(service, observed, memory.digests, target)
         loads = memory.loads_at(self.clock())
-        plan = plan_for(service, observed, blocker, image, decision, course, loads, verdict)
+        plan = plan_for(service, observed, blocker, image, decision, course, loads, verdict, target)
         memory.keep(service, observed if plan.is_empty and blocker is None else None, self.clock())
         refused = await self._apply(service, plan, decision)
-        blocker = blocker or refused
+        blocker = _with_refusal(blocker, refused)
         view = View(
             service=service,
             observed=quarantine.carried_out(verdict, observed) if plan.quarantine and not refused else observed,
@@ -156,6 +156,13 @@ class Reconciler:
                 log.warning("event %s: %s", event.reason, e)
         if fresh != previous:
             await self.cluster.write_status(body, fresh)
+
+
+def _with_refusal(blocker: Blocker | None, refused: Blocker | None) -> Blocker | None:
+    """What is refused beside a blocker is told with it."""
+    if blocker is None or refused is None:
+        return blocker or refused
+    return replace(blocker, message=f"{blocker.message}; besides, {refused.message}")
 
 
 def _with_slots(load: LoadSample, slots: int) -> LoadSample:

@@ -15,6 +15,7 @@ from pinrail_operator.events import Event, EventType
 from pinrail_operator.metrics import Scrape
 from pinrail_operator.observed import Observed, Pod
 from pinrail_operator.plan import Plan
+from pinrail_operator.quarantine import MOST
 from pinrail_operator.reconcile import Reconciler
 from pinrail_operator.types import InferenceService, ServiceKey
 
@@ -148,6 +149,29 @@ async def test_what_the_api_server_refuses_is_reported_in_its_words() -> None:
     await reconciler(cluster).reconcile(KEY)
     assert reasons(cluster)["Stalled"] == ("True", "Refused")
     assert "affinity is wrong" in cluster.events[0].message
+
+
+async def test_a_mark_that_is_refused_for_ever_is_told_once_and_tried_no_more_often_than_other_writes() -> None:
+    apart = tuple(pod(f"gone-{i}", is_quarantined=True) for i in range(MOST))
+    cluster = FakeCluster(body(), observed(live_objects(service()), SETTLED.pods, quarantined=apart))
+    cluster.refuses = Refused("label pinrail.dev/serving of pod chat-b: no pods")
+    other = Scrape(load(0.5), "sha256:" + "9" * 64)
+    one = reconciler(cluster, GOOD | {"chat-b": other})
+    for _ in range(3):
+        assert await one.reconcile(KEY) == 300.0
+    assert len(cluster.statuses) == 1
+    assert reasons(cluster)["Stalled"] == ("True", "Refused")
+    assert [e.reason for e in cluster.events] == ["Refused"]
+    assert "label pinrail.dev/serving of pod chat-b: no pods" in cluster.events[0].message
+
+
+async def test_what_is_refused_beside_a_blocker_is_told_with_it() -> None:
+    cluster = FakeCluster(body(), observed(live_objects(service()), SETTLED.pods, manifest_problem="it is no list",
+                                           manifest=None), refuses=Refused("no pods"))  # fmt: skip
+    await reconciler(cluster, GOOD | {"chat-b": Scrape(load(0.5), "sha256:" + "9" * 64)}).reconcile(KEY)
+    assert reasons(cluster)["Stalled"] == ("True", "ManifestInvalid")
+    assert "it is no list" in message(cluster, "Stalled")
+    assert "; besides, no pods; next: " in message(cluster, "Stalled")
 
 
 async def test_a_scaling_that_was_refused_is_not_told_as_done() -> None:
