@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -53,28 +53,31 @@ class Cluster:
                 "the API server knows no pinrail.dev/v1alpha1: install the CRDs, `kubectl apply -f crds/`"
             )
 
-    async def observe(self, service: InferenceService, known: Observed | None = None) -> Observed:
+    async def observe(
+        self, service: InferenceService, known: Observed | None = None, listed: Sequence[Body] | None = None
+    ) -> Observed:
         """Everything that a reconcile decides from.
 
         Args:
             service: What is asked for.
             known: What was seen before, where all but the Deployment and its pods still is as it was; else it is read.
+            listed: What `pods` returned, where it was asked already.
         """
         namespace, selector = service.key.namespace, _selector(service)
         ref = Ref("Deployment", names.deployment(service))
-        deployment, pods, quiet = await asyncio.gather(
+        deployment, bodies, quiet = await asyncio.gather(
             self.api.get(_path(ref.kind, namespace, ref.name)),
-            self.api.get(_path("Pod", namespace), labelSelector=names.pods_selector(service)),
+            self.pods(service) if listed is None else _given(listed),
             self._quiet(service) if known is None else _kept(known),
         )
-        listed = [Pod.from_body(body) for body in (pods or {}).get("items", [])]
+        pods = [Pod.from_body(body) for body in bodies]
         seen = Observed(
             manifest=quiet.manifest,
             manifest_problem=quiet.problem,
             live={**({ref: deployment} if deployment is not None else {}), **quiet.live},
-            pods=tuple(p for p in listed if not p.is_ending and not p.is_quarantined),
-            ending=sum(p.is_ending for p in listed if not p.is_quarantined),
-            quarantined=tuple(p for p in listed if not p.is_ending and p.is_quarantined),
+            pods=tuple(p for p in pods if not p.is_ending and not p.is_quarantined),
+            ending=sum(p.is_ending for p in pods if not p.is_quarantined),
+            quarantined=tuple(p for p in pods if not p.is_ending and p.is_quarantined),
             history=quiet.history,
         )
         mark = seen.workload.mark if seen.workload is not None else ""
@@ -82,6 +85,11 @@ class Cluster:
             return seen
         replica_sets = await self.api.get(_path("ReplicaSet", namespace), labelSelector=selector)
         return replace(seen, templates=templates_by_revision((replica_sets or {}).get("items", [])))
+
+    async def pods(self, service: InferenceService) -> Sequence[Body]:
+        """All pods of a service, those that end or must not serve as well."""
+        found = await self.api.get(_path("Pod", service.key.namespace), labelSelector=names.pods_selector(service))
+        return tuple((found or {}).get("items", []))
 
     async def _quiet(self, service: InferenceService) -> "_Quiet":
         """What no controller writes: it changes by our hand, or by somebody's."""
@@ -179,6 +187,10 @@ class _Quiet:
     problem: str  # why it cannot be read
     live: Mapping[Ref, Body]  # our objects but the Deployment
     history: tuple[Body, ...]
+
+
+async def _given(listed: Sequence[Body]) -> Sequence[Body]:
+    return listed
 
 
 async def _kept(known: Observed) -> _Quiet:

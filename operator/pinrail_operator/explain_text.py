@@ -150,7 +150,7 @@ def _upgrade(upgrade: Told) -> Iterator[str]:
 
 
 def _operator(upgrade: Told) -> str:
-    effect, why = upgrade["effect"], upgrade["why"]
+    effect, why = upgrade["effect"], "; ".join(filter(None, (upgrade["why"], upgrade.get("steered"))))
     if effect is None:
         return f"{NOT_KNOWN}: {why}"
     if effect == "none":

@@ -4,6 +4,7 @@ No controller runs, so pods are made and answer by hand here; which of them a Se
 of the API server by their own selectors.
 """
 
+import asyncio
 import json
 import time
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import pytest
 from apiserver_documents import pin, service
 from operator_builders import DIGEST, IMAGE, load
 
-from pinrail_operator import names
+from pinrail_operator import diff_command, explain_command, names
 from pinrail_operator.cluster import Cluster
 from pinrail_operator.metrics import Scrape
 from pinrail_operator.quarantine import MOST
@@ -251,3 +252,20 @@ async def test_a_mark_that_the_api_server_refuses_is_told_in_its_words_once(scen
         assert await scene.operator.reconcile(ServiceKey(scene.kube.namespace, "chat")) == 300.0
     assert scene.kube.get("infs", "chat")["metadata"]["resourceVersion"] == written
     assert len(scene.kube.get("events", "--field-selector=reason=Refused")["items"]) == 1
+
+
+async def test_explain_and_diff_compare_with_a_roll_out_that_stands_still(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The guarded Service and the Deployment that is held are what the operator wants."""
+    await exhausted(scene)
+    scene.tell(3)
+    await scene.look()
+    monkeypatch.setenv("KUBECONFIG", str(scene.kube.kubeconfig))
+    for command in (diff_command.command, explain_command.command):
+        capsys.readouterr()
+        assert await asyncio.to_thread(command.run, ["chat", "-n", scene.kube.namespace]) == 0
+        said = capsys.readouterr().out
+        assert "the roll-out stands still, since pod chat-last reports another digest, want " in said
+        assert "writes" not in said
+        assert "pods do not restart" in said or "one of this version changes nothing" in said
