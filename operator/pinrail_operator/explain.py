@@ -147,6 +147,7 @@ def _pinned(service: InferenceService, observed: Observed) -> Told:
         "manifest": service.model.manifest,
         "digest": service.model.digest,
         "verification": str(service.verification),
+        "unused": list(service.model.access.unused_by(manifest.source)) if manifest is not None else [],
         **(_manifest(manifest) if manifest is not None else _no_manifest(observed)),
         "engineImage": running or service.engine.image or None,
         "engineImageFrom": "spec.engine.image" if service.engine.image else "the operator's default",

@@ -43,6 +43,8 @@ def _pinned(pinned: Told) -> Iterator[str]:
         yield f"source    {pinned['source']}{revision}"
         yield f"files     {counted(len(pinned['files']), 'file')}, {size(pinned['bytes'])}"
         yield from _files(pinned["files"])
+    if pinned["unused"]:
+        yield f"unused    {', '.join(pinned['unused'])}: no effect on this source"
     yield f"engine    {known(pinned['engineImage'])} ({pinned['engineImageFrom']})"
 
 

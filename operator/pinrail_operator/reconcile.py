@@ -14,7 +14,7 @@ from . import checks, fetching, quarantine, rollout, status
 from .autoscale import Decision
 from .checks import Blocked, Blocker
 from .errors import Refused, SpecError
-from .events import Event, events_for
+from .events import Event, events_for, unused_event
 from .memory import Memory
 from .metrics import Scrape
 from .observed import Observed, Pod
@@ -107,6 +107,7 @@ class Reconciler:
         )
         fresh = status.render(view, body.get("status", {}), self.now())
         await self._report(body, fresh, view.done, decision)
+        await self._warn(body, memory, unused_event(service, observed.manifest))
         return self.tick if _is_watched(view) or status.is_awaiting(fresh) else self.resync
 
     async def _measure(self, service: InferenceService, observed: Observed) -> Memory:
@@ -150,12 +151,22 @@ class Reconciler:
         previous = body.get("status", {})
         self.told(ServiceKey(body["metadata"]["namespace"], body["metadata"]["name"]), fresh, decision)
         for event in events_for(previous, fresh, plan, decision):
-            try:
-                await self.cluster.post(body, event)
-            except Refused as e:  # a quota of events, say: the status is still to be told
-                log.warning("event %s: %s", event.reason, e)
+            await self._post(body, event)
         if fresh != previous:
             await self.cluster.write_status(body, fresh)
+
+    async def _warn(self, body: Body, memory: Memory, event: Event | None) -> None:
+        """Tell of what no condition says, once in this process's life for each message."""
+        said = event.message if event is not None else ""
+        if event is not None and said != memory.unused:
+            await self._post(body, event)
+        memory.unused = said
+
+    async def _post(self, body: Body, event: Event) -> None:
+        try:
+            await self.cluster.post(body, event)
+        except Refused as e:  # a quota of events, say: the status is still to be told
+            log.warning("event %s: %s", event.reason, e)
 
 
 def _with_refusal(blocker: Blocker | None, refused: Blocker | None) -> Blocker | None:

@@ -244,6 +244,15 @@ def test_an_upgrade_restarts_nothing_of_a_service_that_is_left_as_it_is(
     assert why in told["why"]
 
 
+def test_explain_names_fields_that_have_no_effect_on_the_source() -> None:
+    token = {"tokenSecretRef": {"name": "hub", "key": "token"}}
+    whole, service, seen = living(model={**body()["spec"]["model"], **token})
+    told = explanation(Facts(body=whole, service=service, observed=seen), NOW)
+    assert told["pinned"]["unused"] == ["spec.model.tokenSecretRef"]
+    assert "  unused    spec.model.tokenSecretRef: no effect on this source\n" in explain_text(told)
+    assert explained()["pinned"]["unused"] == []
+
+
 def test_without_a_deployment_an_upgrade_is_not_known() -> None:
     whole, service, _ = living()
     assert operator_upgrade(whole, service, observed(), {}, NOW)["effect"] is None

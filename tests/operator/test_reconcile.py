@@ -317,3 +317,28 @@ async def test_pages_of_a_fetch_are_no_load_and_scale_nothing() -> None:
         assert set(one.memories[KEY].loads) == {"chat-a"}
     assert one.memories[KEY].fetched == {"chat-b": 5}
     assert decided[0] == decided[1]
+
+
+def with_token(**spec: Any) -> dict[str, Any]:
+    token = {"tokenSecretRef": {"name": "hub", "key": "token"}}
+    return body(model={**body()["spec"]["model"], **token}, **spec)
+
+
+async def test_a_field_without_effect_is_told_once_and_blocks_nothing() -> None:
+    cluster = FakeCluster(with_token(), SETTLED)
+    one = reconciler(cluster, GOOD)
+    for _ in range(3):
+        assert await one.reconcile(KEY) == 300.0
+    assert [e.reason for e in cluster.events] == ["Serving", "FieldUnused"]
+    assert reasons(cluster)["Ready"] == ("True", "Serving")
+    assert len(cluster.statuses) == 1
+    cluster.body = body(cluster.statuses[-1])
+    await one.reconcile(KEY)
+    cluster.body = with_token() | {"status": cluster.statuses[-1]}
+    await one.reconcile(KEY)
+    assert [e.reason for e in cluster.events].count("FieldUnused") == 2, "it was taken away, and came back"
+
+
+async def test_a_warning_that_is_refused_does_not_fail_the_look() -> None:
+    cluster = FakeCluster(with_token(), SETTLED, takes_events=False)
+    assert await reconciler(cluster, GOOD).reconcile(KEY) == 300.0
