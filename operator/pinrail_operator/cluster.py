@@ -13,7 +13,7 @@ from pinrail_contract.pins import ModelManifest
 
 from . import names
 from .api import Api
-from .errors import Conflict, OperatorError, Refused
+from .errors import Conflict, Missing, OperatorError, Refused
 from .events import Event
 from .observed import Observed, Pod, Ref, templates_by_revision
 from .plan import Plan
@@ -156,23 +156,25 @@ class Cluster:
         return None
 
     async def _mark(self, namespace: str, pod: str, mark: str) -> Refused | None:
-        """The refusal where a pod that is still there may not be written: it is not selected, whatever it reported."""
+        """The refusal where the pod may not be written: then it is not selected, whatever it reported."""
         labels = {"labels": {names.SERVING: mark}}
         refused = await self._write_pod(namespace, pod, labels, names.QUARANTINE_FIELD_MANAGER)
-        if refused is None or await self.api.get(_path("Pod", namespace, pod)) is None:
+        if refused is None:
             return None
         return Refused(f"label {names.SERVING} of pod {pod}, without which the Service leaves it out: {refused}")
 
     async def _set_cost(self, namespace: str, pod: str, cost: int) -> None:
-        """A pod that is gone, or that may not be written, keeps no scale-in from happening."""
+        """A pod that may not be written keeps no scale-in from happening."""
         annotations = {"annotations": {names.DELETION_COST: str(cost)}}
         if refused := await self._write_pod(namespace, pod, annotations, names.SCALER_FIELD_MANAGER):
             log.warning("deletion cost of %s/%s: %s", namespace, pod, refused)
 
     async def _write_pod(self, namespace: str, pod: str, metadata: Body, manager: str) -> Refused | None:
-        """The refusal, where the pod is gone or may not be written."""
+        """The refusal, where the pod may not be written; one that is gone needs nothing."""
         try:
             await self.api.merge(_path("Pod", namespace, pod), {"metadata": metadata}, manager)
+        except Missing:
+            return None
         except Refused as e:
             return e
         return None

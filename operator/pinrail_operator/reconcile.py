@@ -1,5 +1,6 @@
 """One reconcile: bring a service to what its spec asks for; safe to run at any moment, any number of times."""
 
+import asyncio
 import json
 import logging
 import time
@@ -81,8 +82,7 @@ class Reconciler:
         observed = await self.cluster.observe(service, known)
         image = service.engine.image or self.engine_image
         target = target_revision(service, observed, image)
-        memory = await self._measure(service, observed)
-        await self._follow(memory, fetching.fetching_pods(observed, target))
+        memory = await self._measure(service, observed, target)
         decision = memory.decide(service, observed, self.clock())
         blocker = checks.first_blocker(service, observed, image)
         course = rollout.PROCEED
@@ -110,10 +110,13 @@ class Reconciler:
         await self._warn(body, memory, unused_event(service, observed.manifest))
         return self.tick if _is_watched(view) or status.is_awaiting(fresh) else self.resync
 
-    async def _measure(self, service: InferenceService, observed: Observed) -> Memory:
-        """Ask every ready pod, and remember what it says."""
+    async def _measure(self, service: InferenceService, observed: Observed, target: str) -> Memory:
+        """Ask every ready pod, and those of `target` that fetch how far they are; remember what they say."""
         memory = self.memories.setdefault(service.key, Memory())
-        answers = await self.scraper.scrape(observed.ready_pods)
+        answers, _ = await asyncio.gather(
+            self.scraper.scrape(observed.ready_pods),
+            self._follow(memory, fetching.fetching_pods(observed, target)),
+        )
         slots = {p.name: p.slots for p in observed.ready_pods}
         loads = {pod: _with_slots(a.load, slots[pod]) for pod, a in answers.items() if a.load is not None}
         digests = {p.name: p.verified for p in observed.ready_pods if p.verified}
@@ -126,7 +129,7 @@ class Reconciler:
         return memory
 
     async def _follow(self, memory: Memory, pods: tuple[Pod, ...]) -> None:
-        """Ask pods that fetch how far they are; no decision is made from it."""
+        """What pods that fetch say is told, and decides nothing."""
         shares = await self.scraper.fetched(pods) if pods else {}
         memory.fetched = fetching.advanced(memory.fetched, shares, pods)
 

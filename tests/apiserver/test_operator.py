@@ -65,7 +65,7 @@ async def test_the_charts_rights_are_enough_to_take_a_pod_out_of_service(kube: A
     api = Api(config.new_client_from_config(str(rights)), lambda: True)
     wrong = Wrong(Pod.from_body(kube.get("pod", "chat-a")), "sha256:other")
     await Cluster(api).apply(
-        kube.namespace, Plan(quarantine=(quarantined(asked, wrong),), marks=(("chat-a", "false"),))
+        kube.namespace, Plan(quarantine=(quarantined(asked, wrong),), marks=(("chat-a", "false"), ("gone", "true")))
     )
     api.close()
     labels = kube.get("pod", "chat-a")["metadata"]["labels"]

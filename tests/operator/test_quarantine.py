@@ -10,7 +10,7 @@ from pinrail_contract.metrics import FILES_DIFFER
 from pinrail_operator import names
 from pinrail_operator.checks import Blocked, Blocker
 from pinrail_operator.cluster import Cluster
-from pinrail_operator.errors import Refused
+from pinrail_operator.errors import Missing, Refused
 from pinrail_operator.observed import Observed, Pod, Ref
 from pinrail_operator.plan import Plan, plan_for
 from pinrail_operator.quarantine import BARRED, CLEAR, MOST, SERVES, Verdict, carried_out, judge
@@ -202,22 +202,19 @@ def test_what_a_quarantined_pod_mounts_and_was_made_from_is_kept() -> None:
 
 
 class Refusing:
-    """An API server that lets nobody write pods, of which those named are there."""
+    """An API server that lets nobody write pods, or knows of none."""
 
-    def __init__(self, *there: str) -> None:
+    def __init__(self, error: Exception | None = None) -> None:
         self.applied: list[str] = []
-        self.there = there
-
-    async def get(self, path: str) -> Any:
-        return {} if path.rpartition("/")[2] in self.there else None
+        self.error = error or Refused("no pods")
 
     async def apply(self, path: str, body: Any, manager: str) -> None:
         if body["kind"] == "Pod":
-            raise Refused("no pods")
+            raise self.error
         self.applied.append(body["kind"])
 
     async def merge(self, path: str, body: Any, manager: str) -> None:
-        raise Refused("no pods")
+        raise self.error
 
 
 async def test_a_quarantine_that_is_refused_does_not_keep_its_cure_from_being_applied() -> None:
@@ -229,15 +226,16 @@ async def test_a_quarantine_that_is_refused_does_not_keep_its_cure_from_being_ap
 
 
 async def test_a_mark_that_is_refused_is_raised_after_the_rest_and_names_the_pod() -> None:
-    api = Refusing("chat-a")
+    api = Refusing()
     plan = Plan(marks=(("chat-a", BARRED),), apply=({"kind": "Service", "metadata": {"name": "chat"}},))
     with pytest.raises(Refused, match=r"label pinrail.dev/serving of pod chat-a, without which .*: no pods"):
         await Cluster(api).apply("team", plan)  # type: ignore[arg-type]
     assert api.applied == ["Service"]
 
 
-async def test_a_mark_of_a_pod_that_is_gone_is_no_refusal() -> None:
-    await Cluster(Refusing()).apply("team", Plan(marks=(("chat-a", BARRED),)))  # type: ignore[arg-type]
+async def test_what_is_written_on_a_pod_that_is_gone_is_no_refusal() -> None:
+    plan = Plan(quarantine=planned(RELEASE).quarantine, marks=(("chat-a", BARRED),), costs=(("chat-a", 3),))
+    await Cluster(Refusing(Missing("no such pod"))).apply("team", plan)  # type: ignore[arg-type]
 
 
 def test_what_is_quarantined_is_no_replica_any_more() -> None:
