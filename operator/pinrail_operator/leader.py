@@ -84,12 +84,15 @@ class Leadership:
             self._empty()
 
     def _empty(self) -> None:
-        lock, record = self.election.election_config.lock, self.election.observed_record
-        if record is None:
-            return
-        empty = LeaderElectionRecord("", "1", record.acquire_time, record.renew_time)  # type: ignore[no-untyped-call]
+        """It is read first: the client keeps the version from before its own last renewal, whose update is refused."""
+        lock = self.election.election_config.lock
         try:
-            lock.update(lock.name, lock.namespace, empty)
+            is_read, record = lock.get(lock.name, lock.namespace)
+            if not is_read or record.holder_identity != lock.identity:
+                return
+            empty = LeaderElectionRecord("", "1", record.acquire_time, record.renew_time)  # type: ignore[no-untyped-call]
+            if not lock.update(lock.name, lock.namespace, empty):
+                log.warning("the Lease could not be released: another has written it")
         except (client.ApiException, urllib3.exceptions.HTTPError, OSError) as e:
             log.warning("the Lease could not be released: %s", e)
 

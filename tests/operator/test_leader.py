@@ -19,7 +19,6 @@ class Lease:
     def __init__(self) -> None:
         self.written: list[str] = []
         self.begun, self.answer = threading.Event(), threading.Event()
-        self.observed_record = SimpleNamespace(acquire_time="", renew_time="")
         self.election_config = SimpleNamespace(lock=self)
         self.name = self.namespace = self.identity = "me"
 
@@ -28,6 +27,9 @@ class Lease:
         assert self.answer.wait(20)
         self.written.append("me")
         return True
+
+    def get(self, name: str, namespace: str) -> tuple[bool, Any]:
+        return True, SimpleNamespace(holder_identity="me", acquire_time="", renew_time="")
 
     def update(self, name: str, namespace: str, record: Any) -> bool:
         self.written.append(record.holder_identity)
