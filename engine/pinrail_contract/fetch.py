@@ -53,10 +53,10 @@ def fetch(
     wrong = {m.path for m in mismatches(folder, manifest)}
     _remove_foreign(manifest, folder, wrong)
     wanted = [f for f in manifest.files if f.path in wrong]
-    have = sum(p.stat().st_size for f in wanted if (p := folder / f"{f.path}.part").exists())
-    missing = sum(f.size for f in wanted) - have
+    begun = _begun(wanted, folder)
+    missing = sum(f.size for f in wanted) - begun
     _check_disk(missing, len(wanted), folder) if make_room is None else make_room(missing)
-    progress(manifest.total_size - sum(f.size for f in wanted))
+    progress(manifest.total_size - missing)
     _fetch_files(wanted, folder, opener, Shared(progress), wait)
 
 
@@ -176,6 +176,12 @@ def _remove_foreign(manifest: ModelManifest, folder: Path, wrong: Collection[str
         raise SourceError(f"{folder}: holds {listed}, want a new folder, or one with files of models alone")
     for path in foreign:
         path.unlink()
+
+
+def _begun(wanted: list[FilePin], folder: Path) -> int:
+    """Bytes that an earlier fetch left, from which this one goes on."""
+    sizes = {f: p.stat().st_size for f in wanted if (p := folder / f"{f.path}.part").exists()}
+    return sum(size for pin, size in sizes.items() if size <= pin.size)
 
 
 def _check_disk(missing: int, files: int, folder: Path) -> None:

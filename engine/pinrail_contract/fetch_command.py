@@ -10,6 +10,7 @@ from .command import Command
 from .documents import read_manifest
 from .errors import CacheError, SourceError
 from .fetch import fetch
+from .fetch_page import Address, showing
 from .folder import Progress
 from .launch import parse_bytes
 from .model_cache import ModelCache
@@ -27,12 +28,17 @@ def _run(argv: list[str]) -> int:
     )
     parser.add_argument("--max-size", type=parse_bytes, help="bytes that all models of --cache may take, such as 500Gi")
     parser.add_argument("--holder", type=Path, help="file that `pinrail hold` locks; waits for that before it ends")
+    page = "where its metrics page says how far it is; in a pod that is the engine's port, elsewhere nowhere"
+    parser.add_argument("--metrics-address", type=Address.parse, metavar="HOST:PORT", help=page)
     args = parser.parse_args(argv)
     if (args.cache is None) != (args.max_size is None):
         parser.error("want --max-size with --cache, and only there")
     manifest = read_manifest(args.manifest)
     try:
-        with ProgressBar("fetching", manifest.total_size) as progress:
+        with (
+            ProgressBar("fetching", manifest.total_size) as progress,
+            showing(args.metrics_address or Address.of_pod(), lambda: progress.done, manifest.total_size),
+        ):
             folder = _fetch(args, manifest, progress)
     except (SourceError, CacheError) as e:
         is_cache = isinstance(e, CacheError)

@@ -63,6 +63,10 @@ LOAD_SECONDS = "pinrail_startup_seconds"  # by phase: import, verify, load, allo
 STEP_TIME = "pinrail_step_time_seconds_per"  # seconds by term: step, token, sampled, read, pair; fitted
 OUTPUT_SHARE = "pinrail_expected_output_share"  # 0 to 1, of max_tokens that outputs are expected to take
 
+# gauges of a replica that does not serve yet: bytes of its model, while the container that fetches runs
+FETCHED_BYTES = "pinrail_model_fetch_bytes"
+FETCH_TOTAL_BYTES = "pinrail_model_fetch_total_bytes"
+
 # counters, exposed with _total
 STEPS = "pinrail_steps"
 RECOMPUTED_TOKENS = "pinrail_recomputed_tokens"  # computed again after a preemption
@@ -142,6 +146,25 @@ def verified_digest(text: str) -> str:
     if not DIGEST.fullmatch(digest):
         return ""
     return {VERIFIED: digest, MISMATCHED: FILES_DIFFER}.get(labels.get("verification", ""), "")
+
+
+def fetched_share(text: str) -> float:
+    """How much of its model a replica has fetched, 0 to 1.
+
+    Raises SampleError where the page does not say, or says what cannot be.
+    """
+    page = _Page.read(text)
+    done, whole = page.number(FETCHED_BYTES), page.number(FETCH_TOTAL_BYTES)
+    if done > whole or whole == 0:
+        raise SampleError(f"{FETCHED_BYTES}: got {done:g} of {whole:g}, want at most all of a model that is not empty")
+    return done / whole
+
+
+def fetch_page(done: int, whole: int) -> str:
+    """What `fetched_share` reads: bytes that are there, and bytes of the whole model."""
+    return f"# TYPE {FETCHED_BYTES} gauge\n{FETCHED_BYTES} {done}\n" + (
+        f"# TYPE {FETCH_TOTAL_BYTES} gauge\n{FETCH_TOTAL_BYTES} {whole}\n"
+    )
 
 
 def total(text: str, name: str) -> float:

@@ -15,6 +15,11 @@ class ProgressBar:
         self._started, self._shown = time.monotonic(), -1
         self._terminal = sys.stderr.isatty()
 
+    @property
+    def done(self) -> int:
+        """The work done, at most all of it: what is done twice counts once."""
+        return min(self._done, self._total)
+
     def __enter__(self) -> Self:
         return self
 

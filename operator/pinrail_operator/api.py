@@ -14,7 +14,7 @@ from typing import Any
 import urllib3
 from kubernetes import client, config
 
-from .errors import Conflict, Ending, NotLeader, Refused, Unavailable
+from .errors import Conflict, Ending, Missing, NotLeader, Refused, Unavailable
 
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
@@ -96,7 +96,7 @@ class Api:
         return await self._call("PATCH", path, query, body, APPLY) or {}
 
     async def merge(self, path: str, body: Body, manager: str) -> None:
-        """Change the fields of `body` in an object that exists; Refused where it does not."""
+        """Change the fields of `body` in an object that exists; Missing where it does not."""
         await self._call("PATCH", path, {"fieldManager": manager}, body, MERGE)
 
     async def replace(self, path: str, body: Body, manager: str) -> None:
@@ -146,6 +146,7 @@ def _result(method: str, path: str, status: int, data: bytes, retry_after: str |
     |---------------------------------|--------------------------------|
     | 2xx                             | the object                     |
     | 404, GET or DELETE              | None                           |
+    | 404, other                      | Missing, in the server's words |
     | 409                             | Conflict                       |
     | 500, a field has no such type   | Refused, in the server's words |
     | 429, 5xx, 401                   | Unavailable, after Retry-After |
@@ -165,7 +166,8 @@ def _result(method: str, path: str, status: int, data: bytes, retry_after: str |
         raise Unavailable(f"the Kubernetes API ({status} for {method} {path}: {message})", retry_after=wait)
     if status == 403 and _is_ending(data):
         raise Ending(message)
-    raise Refused(f"the API server refuses {path.rpartition('/')[2]}: {message}")
+    kind = Missing if status == 404 else Refused
+    raise kind(f"the API server refuses {path.rpartition('/')[2]}: {message}")
 
 
 def _is_ending(data: bytes) -> bool:

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -13,7 +13,7 @@ from pinrail_contract.pins import ModelManifest
 
 from . import drift, names, startup_protection
 from .api import Api
-from .errors import Conflict, OperatorError, Refused
+from .errors import Conflict, Missing, OperatorError, Refused
 from .events import Event
 from .observed import Observed, Pod, Ref, templates_by_revision
 from .plan import Plan
@@ -53,28 +53,31 @@ class Cluster:
                 "the API server knows no pinrail.dev/v1alpha1: install the CRDs, `kubectl apply -f crds/`"
             )
 
-    async def observe(self, service: InferenceService, known: Observed | None = None) -> Observed:
+    async def observe(
+        self, service: InferenceService, known: Observed | None = None, listed: Sequence[Body] | None = None
+    ) -> Observed:
         """Everything that a reconcile decides from.
 
         Args:
             service: What is asked for.
             known: What was seen before, where all but the Deployment and its pods still is as it was; else it is read.
+            listed: What `pods` returned, where it was asked already.
         """
         namespace, selector = service.key.namespace, _selector(service)
         ref = Ref("Deployment", names.deployment(service))
-        deployment, pods, quiet = await asyncio.gather(
+        deployment, bodies, quiet = await asyncio.gather(
             self.api.get(_path(ref.kind, namespace, ref.name)),
-            self.api.get(_path("Pod", namespace), labelSelector=names.pods_selector(service)),
+            self.pods(service) if listed is None else _given(listed),
             self._quiet(service) if known is None else _kept(known),
         )
-        listed = [Pod.from_body(body) for body in (pods or {}).get("items", [])]
+        pods = [Pod.from_body(body) for body in bodies]
         seen = Observed(
             manifest=quiet.manifest,
             manifest_problem=quiet.problem,
             live={**({ref: deployment} if deployment is not None else {}), **quiet.live},
-            pods=tuple(p for p in listed if not p.is_ending and not p.is_quarantined),
-            ending=sum(p.is_ending for p in listed if not p.is_quarantined),
-            quarantined=tuple(p for p in listed if not p.is_ending and p.is_quarantined),
+            pods=tuple(p for p in pods if not p.is_ending and not p.is_quarantined),
+            ending=sum(p.is_ending for p in pods if not p.is_quarantined),
+            quarantined=tuple(p for p in pods if not p.is_ending and p.is_quarantined),
             history=quiet.history,
         )
         mark = seen.workload.mark if seen.workload is not None else ""
@@ -82,6 +85,11 @@ class Cluster:
             return seen
         replica_sets = await self.api.get(_path("ReplicaSet", namespace), labelSelector=selector)
         return replace(seen, templates=templates_by_revision((replica_sets or {}).get("items", [])))
+
+    async def pods(self, service: InferenceService) -> Sequence[Body]:
+        """All pods of a service, those that end or must not serve as well."""
+        found = await self.api.get(_path("Pod", service.key.namespace), labelSelector=names.pods_selector(service))
+        return tuple((found or {}).get("items", []))
 
     async def _quiet(self, service: InferenceService) -> "_Quiet":
         """What no controller writes: it changes by our hand, or by somebody's."""
@@ -104,9 +112,14 @@ class Cluster:
         return _Quiet(*_manifest(manifest), live, tuple((history or {}).get("items", [])))
 
     async def apply(self, namespace: str, plan: Plan) -> None:
-        """Carry out a plan, in its order; a quarantine that is refused is raised last: the rest may be its cure."""
-        refused = await asyncio.gather(*(self._quarantine(namespace, pod) for pod in plan.quarantine))
-        await asyncio.gather(*(self._mark(namespace, pod, mark) for pod, mark in plan.marks))
+        """Carry out a plan, in its order; what is refused of pods that must not serve is raised last.
+
+        The rest may be its cure.
+        """
+        refused = [
+            *await asyncio.gather(*(self._quarantine(namespace, pod) for pod in plan.quarantine)),
+            *await asyncio.gather(*(self._mark(namespace, pod, mark) for pod, mark in plan.marks)),
+        ]
         await asyncio.gather(*(self._unprotect(namespace, pod) for pod in plan.started))
         await asyncio.gather(*(self._set_cost(namespace, pod, cost) for pod, cost in plan.costs))
         for body in plan.apply:
@@ -143,11 +156,13 @@ class Cluster:
             return await self._write_pod(namespace, pod["metadata"]["name"], metadata, names.QUARANTINE_FIELD_MANAGER)
         return None
 
-    async def _mark(self, namespace: str, pod: str, mark: str) -> None:
-        """One that cannot be written is not selected, whatever it was to carry; the next look tries again."""
+    async def _mark(self, namespace: str, pod: str, mark: str) -> Refused | None:
+        """The refusal where the pod may not be written: then it is not selected, whatever it reported."""
         labels = {"labels": {names.SERVING: mark}}
-        if refused := await self._write_pod(namespace, pod, labels, names.QUARANTINE_FIELD_MANAGER):
-            log.warning("mark of %s/%s: %s", namespace, pod, refused)
+        refused = await self._write_pod(namespace, pod, labels, names.QUARANTINE_FIELD_MANAGER)
+        if refused is None:
+            return None
+        return Refused(f"label {names.SERVING} of pod {pod}, without which the Service leaves it out: {refused}")
 
     async def _unprotect(self, namespace: str, pod: str) -> None:
         """One that cannot be written stays protected, and so does its node; the next look tries again."""
@@ -156,15 +171,17 @@ class Cluster:
             log.warning("protection of %s/%s: %s", namespace, pod, refused)
 
     async def _set_cost(self, namespace: str, pod: str, cost: int) -> None:
-        """A pod that is gone, or that may not be written, keeps no scale-in from happening."""
+        """A pod that may not be written keeps no scale-in from happening."""
         annotations = {"annotations": {names.DELETION_COST: str(cost)}}
         if refused := await self._write_pod(namespace, pod, annotations, names.SCALER_FIELD_MANAGER):
             log.warning("deletion cost of %s/%s: %s", namespace, pod, refused)
 
     async def _write_pod(self, namespace: str, pod: str, metadata: Body, manager: str) -> Refused | None:
-        """The refusal, where the pod is gone or may not be written."""
+        """The refusal, where the pod may not be written; one that is gone needs nothing."""
         try:
             await self.api.merge(_path("Pod", namespace, pod), {"metadata": metadata}, manager)
+        except Missing:
+            return None
         except Refused as e:
             return e
         return None
@@ -183,6 +200,10 @@ class _Quiet:
     problem: str  # why it cannot be read
     live: Mapping[Ref, Body]  # our objects but the Deployment
     history: tuple[Body, ...]
+
+
+async def _given(listed: Sequence[Body]) -> Sequence[Body]:
+    return listed
 
 
 async def _kept(known: Observed) -> _Quiet:

@@ -6,18 +6,19 @@ with `kubectl apply` by the same person each time. Labels and annotations that o
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from pinrail_contract.errors import PinrailError
 from pinrail_contract.pins import KIND as MANIFEST_KIND
 from pinrail_contract.pins import ModelManifest
 
-from . import checks, history, pods
+from . import checks, history
 from .checks import Blocked
 from .errors import SpecError
 from .explain import running_image
 from .observed import Observed
-from .plan import plan_for
+from .prospect import prospect
 from .scaling_policy import ScalingPolicy
 from .types import KIND, InferenceService
 from .verifier import with_verifier
@@ -43,6 +44,7 @@ class Surroundings:
     """What a service's document meets in the cluster."""
 
     observed: Observed  # with the manifest that will stand after the apply
+    now: datetime
     operator_image: str  # the default of the operator that runs; empty where that is not known
     host_caches: frozenset[str] | None = None  # folders of nodes that it takes as caches; None where that is not known
 
@@ -105,6 +107,8 @@ def consequence(pair: Pair, service: InferenceService, around: Surroundings) -> 
     | there is no Deployment                    | false   | those that start                |
     | the Deployment's revision is the new one  | false   | those that are added or removed |
     | it is another one                         | true    | all that run or will            |
+
+    The new revision is the one that an aborted roll-out went back to, where it was this one's.
     """
     observed, image = around.observed, default_image(pair.old, around) if not service.engine.image else ""
     image = service.engine.image or image
@@ -118,10 +122,10 @@ def consequence(pair: Pair, service: InferenceService, around: Surroundings) -> 
         return {"refusals": [], "pods": _untouched(observed, "spec.paused is true")}
     assert observed.manifest is not None, "or a check would have failed"
     now = observed.workload
-    then = pods.revision(service, observed.manifest, image)
+    ahead = prospect(service, observed, None, image, {}, around.now)
+    then = ahead.revision
     before, after = (now.replicas if now is not None else 0), replicas_after(service, observed)
     restart = now is not None and now.revision != then and before > 0
-    plan = plan_for(service, observed, None, image, None)
     return {
         "refusals": [],
         "pods": {
@@ -133,7 +137,8 @@ def consequence(pair: Pair, service: InferenceService, around: Surroundings) -> 
             "moved": max(before, after) if restart else abs(after - before),
             "maxSurge": service.rollout.max_surge,
             "maxUnavailable": service.rollout.max_unavailable,
-            "writes": sorted({str(o["kind"]) for o in (*plan.apply, *plan.settle)}),
+            "writes": sorted({str(o["kind"]) for o in (*ahead.plan.apply, *ahead.plan.settle)}),
+            "steered": ahead.steered or None,
         },
     }
 
@@ -271,6 +276,8 @@ def _pods(told: Told | None) -> Iterator[str]:
     yield f"pods {answer}: {told['why']}{move}"
     if told["moved"]:
         yield _moved(told)
+    if told.get("steered"):
+        yield told["steered"]
     if told["writes"]:
         yield f"the operator writes: {', '.join(told['writes'])}"
 

@@ -80,6 +80,8 @@ async def _compared(lookup: "Lookup", given: list[dict[str, Any]], name: str) ->
 
 
 async def _around(lookup: "Lookup", pair: "Pair", manifests: Mapping[tuple[str, str], Body]) -> Any:
+    from datetime import UTC, datetime
+
     from .cluster import Cluster
     from .diff import Surroundings, parsed, with_manifest
     from .types import EngineType
@@ -92,6 +94,7 @@ async def _around(lookup: "Lookup", pair: "Pair", manifests: Mapping[tuple[str, 
     document = manifests.get((service.key.namespace, service.model.manifest))
     return Surroundings(
         observed=with_manifest(observed, document),
+        now=datetime.now(UTC),
         operator_image=await lookup.operator_image() if needs_default else "",
         host_caches=await lookup.host_caches() if service.model.cache is not None else None,
     )

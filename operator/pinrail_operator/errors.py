@@ -3,6 +3,7 @@
 OperatorError
 ├── SpecError      the user's object is wrong; only an edit can fix it
 ├── Refused        the API server will not take an object that the spec leads to; only an edit can fix it
+│   └── Missing    what was to be changed is not there
 ├── Ending         the namespace is being deleted: nothing more is to be made there
 ├── Conflict       someone else wrote first; read again and decide again
 ├── NotLeader      another operator leads: this one writes nothing
@@ -31,6 +32,10 @@ class SpecError(OperatorError):
 
 class Refused(OperatorError):
     """The API server's own words, with the object they are about."""
+
+
+class Missing(Refused):
+    """What was to be changed is gone, or never was."""
 
 
 class Ending(OperatorError):

@@ -5,11 +5,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from pinrail_contract.pins import ModelManifest
+
 from . import names
 from .autoscale import Decision
 from .plan import Plan
 from .quarantine import NEXT
 from .rollout import Reason
+from .types import InferenceService
 from .words import counted
 
 
@@ -56,6 +59,17 @@ def events_for(
         message = f"from {decision.inputs.current} to {counted(count, 'replica')}: {decision.message}"
         events.append(Event(EventType.NORMAL, "Scaled", message))
     return tuple(events)
+
+
+def unused_event(service: InferenceService, manifest: ModelManifest | None) -> Event | None:
+    """Fields of `spec.model` that its source makes no use of: they keep nothing from serving, and do nothing."""
+    unused = service.model.access.unused_by(manifest.source) if manifest is not None else ()
+    if manifest is None or not unused:
+        return None
+    seen = f"{', '.join(unused)}: no effect on a source of {manifest.source.scheme}://"
+    step = "next: take it away" if len(unused) == 1 else "next: take them away"
+    return Event(EventType.WARNING, "FieldUnused", f"{seen}; {step}, or pin another source in ModelManifest "
+                 f"{service.model.manifest}")  # fmt: skip
 
 
 _NONE: Mapping[str, str] = {"status": "", "reason": "", "message": ""}

@@ -13,12 +13,11 @@ from typing import Any
 from pinrail_contract.metrics import FILES_DIFFER
 from pinrail_contract.pins import ModelManifest
 
-from . import pods
-from .drift import is_applied
-from .manifests import objects_for
-from .observed import Body, Observed, Pod, Ref, Workload
+from . import checks, history, pods
+from .observed import Body, Observed, Pod, Workload
 from .overview import what_matters
 from .phrases import conditions, is_healthy, is_seen, seconds_since
+from .prospect import Prospect, prospect
 from .scaling_policy import ScalingPolicy
 from .types import InferenceService
 
@@ -64,7 +63,7 @@ def explanation(facts: Facts, now: datetime) -> Told:
         "replicas": _replicas(facts.body, facts.service, facts.observed, now),
         "blocks": blocks,
         "upgrade": {
-            "operator": operator_upgrade(facts.body, facts.service, facts.observed),
+            "operator": operator_upgrade(facts.body, facts.service, facts.observed, _reported(facts), now),
             "rollout": _rollout(facts.body, facts.observed.workload),
             "capacity": _capacity(_live(facts.observed, "Deployment")),
             "disruptionBudget": _budget(_live(facts.observed, "PodDisruptionBudget")),
@@ -80,24 +79,37 @@ def running_image(observed: Observed) -> str:
     return next((str(c["image"]) for c in containers if c["name"] == pods.ENGINE), "")
 
 
-def operator_upgrade(body: Body, service: InferenceService, observed: Observed) -> Told:
+def operator_upgrade(
+    body: Body, service: InferenceService, observed: Observed, digests: Mapping[str, str], now: datetime
+) -> Told:
     """What an operator of this very version would change in a service that is left as it is.
 
     | what is compared                                 | effect    |
     |--------------------------------------------------|-----------|
     | no Deployment, or no manifest of the pinned name | None      |
+    | it is blocked or paused                          | none      |
     | revision and all objects are those of now        | none      |
     | revision is that of now, objects are not         | objects   |
     | revision differs                                 | restart   |
+
+    Objects and revision are those of a roll-out that is held or helped along, where it is.
     """
     workload, manifest = observed.workload, observed.manifest
     if workload is None or manifest is None:
         return {"effect": None, "why": "there is no Deployment" if workload is None else "there is no manifest"}
     image = service.engine.image or running_image(observed)
-    then = pods.revision(service, manifest, image)
-    written = [str(o["kind"]) for o in objects_for(service, manifest, image) if _differs(o, observed)]
-    seen = {"revision": {"now": workload.revision, "then": then}, "objects": written}
-    if then != workload.revision:
+    blocker = checks.first_blocker(service, observed, image)
+    ahead = prospect(service, observed, blocker, image, digests, now)
+    written = _kinds(ahead)
+    seen = {
+        "revision": {"now": workload.revision, "then": ahead.revision},
+        "objects": written,
+        "steered": ahead.steered or None,
+    }
+    if blocker is not None or service.paused:
+        why = "spec.paused is true" if service.paused else f"{blocker.reason if blocker else ''} blocks it"
+        return {"effect": "none", "why": f"its pods are left as they are while {why}", **seen}
+    if ahead.revision != workload.revision:
         return {"effect": "restart", "why": _why_restart(body, workload), **seen}
     if written:
         return {"effect": "objects", "why": "pods are left alone: their revision is the same", **seen}
@@ -111,8 +123,14 @@ def _why_restart(body: Body, workload: Workload) -> str:
     return "it renders pods otherwise than the operator that wrote the Deployment"
 
 
-def _differs(wanted: Body, observed: Observed) -> bool:
-    return not is_applied(wanted, observed.live.get(Ref.of(wanted)))
+def _kinds(ahead: Prospect) -> list[str]:
+    """What is written besides the record of a revision, which changes nothing that runs."""
+    found = [str(o["kind"]) for o in (*ahead.plan.apply, *ahead.plan.settle)]
+    return [kind for kind in found if kind != history.RECORD]
+
+
+def _reported(facts: Facts) -> dict[str, str]:
+    return {name: report.digest for name, report in facts.reports.items() if report.digest}
 
 
 def _pinned(service: InferenceService, observed: Observed) -> Told:
@@ -122,6 +140,7 @@ def _pinned(service: InferenceService, observed: Observed) -> Told:
         "manifest": service.model.manifest,
         "digest": service.model.digest,
         "verification": str(service.verification),
+        "unused": list(service.model.access.unused_by(manifest.source)) if manifest is not None else [],
         **(_manifest(manifest) if manifest is not None else _no_manifest(observed)),
         "engineImage": running or service.engine.image or None,
         "engineImageFrom": "spec.engine.image" if service.engine.image else "the operator's default",

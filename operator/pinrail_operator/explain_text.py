@@ -43,6 +43,8 @@ def _pinned(pinned: Told) -> Iterator[str]:
         yield f"source    {pinned['source']}{revision}"
         yield f"files     {counted(len(pinned['files']), 'file')}, {size(pinned['bytes'])}"
         yield from _files(pinned["files"])
+    if pinned["unused"]:
+        yield f"unused    {', '.join(pinned['unused'])}: no effect on this source"
     yield f"engine    {known(pinned['engineImage'])} ({pinned['engineImageFrom']})"
 
 
@@ -153,7 +155,7 @@ def _upgrade(upgrade: Told) -> Iterator[str]:
 
 
 def _operator(upgrade: Told) -> str:
-    effect, why = upgrade["effect"], upgrade["why"]
+    effect, why = upgrade["effect"], "; ".join(filter(None, (upgrade["why"], upgrade.get("steered"))))
     if effect is None:
         return f"{NOT_KNOWN}: {why}"
     if effect == "none":

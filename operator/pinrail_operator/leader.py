@@ -6,6 +6,7 @@ Leadership is believed for less time than the Lease lasts, so the old leader sto
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -33,6 +34,8 @@ class Leadership:
     clock: Callable[[], float] = time.monotonic
     tried_at: float = 0.0  # when the API server last answered or failed
     _until: float = field(default=-1.0)  # on `clock`
+    _one: threading.Lock = field(default_factory=threading.Lock)  # at a time: a renewal goes on when its task is ended
+    _is_released: bool = False
 
     @classmethod
     def candidate(cls, http: client.ApiClient, namespace: str, name: str, identity: str) -> Self:
@@ -68,18 +71,28 @@ class Leadership:
 
     def _try(self) -> bool:
         try:
-            return bool(self.election.try_acquire_or_renew())
+            with self._one:
+                return not self._is_released and bool(self.election.try_acquire_or_renew())
         except (client.ApiException, urllib3.exceptions.HTTPError, OSError, ValueError) as e:
             log.warning("the Lease could not be read or written: %s", e)
             return False
 
     def _give_up(self) -> None:
-        lock, record = self.election.election_config.lock, self.election.observed_record
-        if record is None:
-            return
-        empty = LeaderElectionRecord("", "1", record.acquire_time, record.renew_time)  # type: ignore[no-untyped-call]
+        """Once a renewal that is under way has ended, which would take the Lease back for its whole time."""
+        with self._one:
+            self._is_released = True
+            self._empty()
+
+    def _empty(self) -> None:
+        """It is read first: the client keeps the version from before its own last renewal, whose update is refused."""
+        lock = self.election.election_config.lock
         try:
-            lock.update(lock.name, lock.namespace, empty)
+            is_read, record = lock.get(lock.name, lock.namespace)
+            if not is_read or record.holder_identity != lock.identity:
+                return
+            empty = LeaderElectionRecord("", "1", record.acquire_time, record.renew_time)  # type: ignore[no-untyped-call]
+            if not lock.update(lock.name, lock.namespace, empty):
+                log.warning("the Lease could not be released: another has written it")
         except (client.ApiException, urllib3.exceptions.HTTPError, OSError) as e:
             log.warning("the Lease could not be released: %s", e)
 

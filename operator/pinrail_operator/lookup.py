@@ -18,7 +18,7 @@ from pinrail_contract import endpoints
 from pinrail_contract.errors import SampleError
 from pinrail_contract.metrics import verified_digest
 
-from . import names, pods
+from . import pods
 from .api import CONCURRENCY, Api
 from .cluster import Cluster
 from .errors import OperatorError, Refused, SpecError, Unavailable
@@ -119,18 +119,15 @@ class Lookup:
             service = InferenceService.from_body(body)
         except SpecError as e:
             return Facts(body=body, problem=str(e))
-        selector = names.pods_selector(service)
-        observed, listed = await asyncio.gather(
-            Cluster(self.api).observe(service),
-            self.api.get(f"/api/v1/namespaces/{service.key.namespace}/pods", labelSelector=selector),
-        )
+        cluster = Cluster(self.api)
+        found = await cluster.pods(service)
+        observed = await cluster.observe(service, listed=found)
         service = service.verified_by(running_verifier(observed))
-        found = tuple((listed or {}).get("items", []))
         ready = {p.name for p in observed.ready_pods}
         asked = [p for p in found if p["metadata"]["name"] in ready]
         answers = await asyncio.gather(*(asyncio.to_thread(self._report, p) for p in asked))
         reports = {p["metadata"]["name"]: a for p, a in zip(asked, answers, strict=True)}
-        return Facts(body=body, service=service, observed=observed, pods=found, reports=reports)
+        return Facts(body=body, service=service, observed=observed, pods=tuple(found), reports=reports)
 
     def _report(self, pod: Body) -> Report:
         """What a pod's own metrics page says, through the API server; never raises."""

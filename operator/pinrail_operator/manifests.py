@@ -33,10 +33,15 @@ def objects_for(
     """What the cluster should hold, in the order of `KINDS`."""
     return (
         _stamped(_config_map(service, manifest)),
-        _stamped(_service(service, verdict)),
+        kubernetes_service(service, verdict),
         _stamped(_disruption_budget(service)),
         _stamped(_steered(_held(_deployment(service, manifest, image), verdict, course), course)),
     )
+
+
+def kubernetes_service(service: InferenceService, verdict: Verdict) -> Object:
+    """It needs no manifest: what is barred is kept from answering though all else is blocked."""
+    return _stamped(_service(service, verdict))
 
 
 def replicas(service: InferenceService, count: int) -> Object:

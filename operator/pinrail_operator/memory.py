@@ -23,7 +23,9 @@ class Memory:
     history: tuple[Want, ...] = ()
     loads: dict[str, tuple[LoadSample, float]] = field(default_factory=dict)  # pod -> its last load, and when
     digests: dict[str, str] = field(default_factory=dict)  # pod -> what it reported; fixed for a pod's life
+    fetched: dict[str, int] = field(default_factory=dict)  # pod that fetches its model -> tenths of it
     errors: dict[str, str] = field(default_factory=dict)  # pod -> why it was not read, the last time
+    unused: str = ""  # the last that was told of fields without effect
     last: Decision | None = None
     known: Observed | None = None  # what a whole look found, while nothing was to be done
     known_of: tuple[int, float] = (0, 0.0)  # the service's generation then, and when

@@ -1,4 +1,4 @@
-"""Asks every ready replica for its load and for the digest that it verified. I/O.
+"""Asks ready replicas for their load and the digest that they verified, and those that fetch how far they are. I/O.
 
 Straight to the pod's address: a Service would answer for any one of them, and a proxy for none.
 """
@@ -12,7 +12,7 @@ import aiohttp
 
 from pinrail_contract import endpoints
 from pinrail_contract.errors import SampleError
-from pinrail_contract.metrics import LoadSample, parse, verified_digest
+from pinrail_contract.metrics import LoadSample, fetched_share, parse, verified_digest
 
 from .observed import Pod
 
@@ -48,19 +48,30 @@ class Scraper:
         """One answer for each pod, by its name; never raises for a pod that misbehaves."""
         asked = [p for p in pods if p.ip]
         answers = await asyncio.gather(*(self._page(p) for p in asked))
-        return {pod.name: answer for pod, answer in zip(asked, answers, strict=True)}
+        return {
+            pod.name: Scrape(error=page) if isinstance(page, str) else read_page(page)
+            for pod, page in zip(asked, answers, strict=True)
+        }
 
-    async def _page(self, pod: Pod) -> Scrape:
+    async def fetched(self, pods: Iterable[Pod]) -> dict[str, float]:
+        """By name of a pod whose model is being fetched, how much of it is there, 0 to 1; not those that do not say."""
+        asked = [p for p in pods if p.ip]
+        answers = await asyncio.gather(*(self._page(p) for p in asked))
+        shares = {pod.name: _share(page) for pod, page in zip(asked, answers, strict=True)}
+        return {name: share for name, share in shares.items() if share is not None}
+
+    async def _page(self, pod: Pod) -> bytes | str:
+        """What it answers, at most one byte more than a page may have; or why there is no page."""
         host = f"[{pod.ip}]" if ":" in pod.ip else pod.ip
         try:
             async with self.session.get(
                 f"http://{host}:{self.port}{endpoints.METRICS}", allow_redirects=False
             ) as answer:
                 if answer.status != 200:
-                    return Scrape(error=f"status {answer.status}, want 200")
-                return read_page(await _read(answer))
+                    return f"status {answer.status}, want 200"
+                return await _read(answer)
         except (aiohttp.ClientError, TimeoutError, OSError) as e:
-            return Scrape(error=f"{type(e).__name__}: {e}")
+            return f"{type(e).__name__}: {e}"
 
 
 async def _read(answer: aiohttp.ClientResponse) -> bytes:
@@ -71,6 +82,15 @@ async def _read(answer: aiohttp.ClientResponse) -> bytes:
         if len(page) > MAX_PAGE:
             break
     return bytes(page)
+
+
+def _share(page: bytes | str) -> float | None:
+    if isinstance(page, str) or len(page) > MAX_PAGE:
+        return None
+    try:
+        return fetched_share(page.decode(errors="replace"))
+    except SampleError:
+        return None
 
 
 def read_page(page: bytes) -> Scrape:

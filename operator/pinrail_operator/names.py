@@ -21,6 +21,9 @@ QUARANTINE = "pinrail.dev/quarantine"
 SERVING = "pinrail.dev/serving"
 """Label of pods while the Service selects by it: whether they may serve."""
 
+FETCH = "fetch"
+"""Name of the init container that fetches."""
+
 VERIFY = "verify"
 """Name of the init container that verifies files for an engine which does not."""
 

@@ -92,6 +92,7 @@ class Pod:
     pin: str = ""  # the digest that its engine is told to serve; empty where it is told none
     verified: str = ""  # the digest that its init container found, FILES_DIFFER, or empty where none verifies
     slots: int = 0  # requests that its engine is told to run at once; 0 where it is not told
+    is_fetching: bool = False  # the container that fetches its model runs
     tolerates: bool = False  # its engine is told to serve what differs
     mark: str = ""  # whether it may serve, where the Service selects by that
     is_quarantined: bool = False
@@ -119,6 +120,7 @@ class Pod:
             pin=_told(body, _DIGEST_FLAG),
             verified=_verified(status),
             slots=int(told) if (told := _told(body, _SLOTS_FLAG)).isdecimal() else 0,
+            is_fetching=_is_fetching(status),
             tolerates=_told(body, _VERIFICATION_FLAG) == Verification.WARN,
             mark=labels.get(names.SERVING, ""),
             is_quarantined=labels.get(names.SERVICE, "").endswith(names.QUARANTINED),
@@ -193,6 +195,11 @@ def _verified(status: Body) -> str:
         if container["name"] == names.VERIFY and said is not None:
             return said.message if said.reason is Reason.VERIFIED else FILES_DIFFER
     return ""
+
+
+def _is_fetching(status: Body) -> bool:
+    found = [c for c in status.get("initContainerStatuses", []) if c["name"] == names.FETCH]
+    return any("running" in c.get("state", {}) for c in found)
 
 
 def _moment(text: str | None) -> datetime | None:

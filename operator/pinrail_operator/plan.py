@@ -7,11 +7,11 @@ from typing import Any
 
 from pinrail_contract.metrics import LoadSample
 
-from . import checks, deletion_cost, history, pods, startup_protection
+from . import checks, deletion_cost, history, names, pods, startup_protection
 from .autoscale import Decision
 from .checks import Blocked, Blocker
 from .drift import is_applied
-from .manifests import newborn, objects_for, quarantined, replicas
+from .manifests import kubernetes_service, newborn, objects_for, quarantined, replicas
 from .observed import Observed, Ref, Workload
 from .quarantine import CLEAR, Verdict
 from .rollout import PROCEED, Action, Course, is_complete
@@ -63,8 +63,9 @@ def plan_for(
     course: Course = PROCEED,
     loads: Loads = _NO_LOADS,
     verdict: Verdict = CLEAR,
+    target: str = "",
 ) -> Plan:
-    """The changes, or none where the service is blocked or paused.
+    """The changes; where the service is blocked, those alone that keep wrong pods from answering; paused, none.
 
     A Deployment that named no replicas would begin with one, so a new one is made with as many as are asked for. Only
     when the scaler owns that field is it applied as ever, with its stamp: until then, each reconcile does the rest.
@@ -83,7 +84,9 @@ def plan_for(
         decision: What the scaler says; None for a fixed number of replicas, or before there is a Deployment.
         course: How the roll-out is helped along.
         loads: What ready pods said just now.
-        verdict: Which pods must not serve; they are quarantined, and marked, even where the service is blocked.
+        verdict: Which pods must not serve; they are quarantined, marked, and left out by the Service, even where the
+            service is blocked.
+        target: The revision that the spec asks for, where it is known already.
 
     Pods that have started lose their protection even where the service is blocked.
     """
@@ -91,9 +94,10 @@ def plan_for(
     out = tuple(quarantined(service, w) for w in verdict.release) if is_ours else ()
     started = startup_protection.ended(observed) if is_ours else ()
     if blocker is not None or service.paused or observed.manifest is None:
-        return Plan(quarantine=out, marks=verdict.marks if is_ours else (), started=started)
+        guard = _guard(service, observed, verdict)
+        return Plan(out, verdict.marks, apply=guard, started=started) if is_ours else Plan()
     wanted = objects_for(service, observed.manifest, image, course, verdict)
-    target = target_revision(service, observed, image)
+    target = target or target_revision(service, observed, image)
     is_lost = course.action is Action.ABORT and course.template is None  # it cannot be said what to go back to
     known = tuple(o for o in wanted if not (is_lost and o["kind"] == "Deployment"))
     due = tuple(o for o in known if not is_applied(o, observed.live.get(Ref.of(o))))
@@ -114,6 +118,16 @@ def plan_for(
             *history.left_over(service, observed, target),
         ),
     )
+
+
+def _guard(service: InferenceService, observed: Observed, verdict: Verdict) -> tuple[Object, ...]:
+    """The Service alone, where it selects by a mark, or is to; one that somebody deleted or owns is left to them."""
+    wanted = kubernetes_service(service, verdict)
+    live = observed.live.get(ref := Ref.of(wanted))
+    if live is None or not checks.is_ours(service, observed, ref) or is_applied(wanted, live):
+        return ()
+    was_guarded = names.SERVING in live["spec"].get("selector", {})
+    return (wanted,) if verdict.is_guarded or was_guarded else ()
 
 
 def target_revision(service: InferenceService, observed: Observed, image: str) -> str:

@@ -25,7 +25,6 @@ MANIFEST_DIR = "/etc/pinrail"
 MANIFEST_FILE = "manifest.json"
 API_KEYS_DIR = "/etc/pinrail-api-keys"
 ENGINE = "engine"
-FETCH = "fetch"
 
 PRE_STOP = 10  # seconds between leaving the endpoints and SIGTERM, while proxies everywhere hear of it
 STOP_MARGIN = 10  # seconds for the engine to leave after the last request
@@ -180,7 +179,7 @@ def _verify(service: InferenceService, manifest: ModelManifest) -> dict[str, Any
 
 
 def _fetch(service: InferenceService, manifest: ModelManifest, image: str) -> dict[str, Any]:
-    access, container = service.model.access.used_by(manifest.source), _container(FETCH, service, image)
+    access, container = service.model.access.used_by(manifest.source), _container(names.FETCH, service, image)
     given, env = access.variables(manifest.source), _env(environment.of_fetch(service.engine.env))
     names_given = {v["name"] for v in given}  # they stand above those of spec.engine.env: a pod may have each but once
     cache = service.model.cache_of(manifest.source)

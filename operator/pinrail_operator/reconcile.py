@@ -1,5 +1,6 @@
 """One reconcile: bring a service to what its spec asks for; safe to run at any moment, any number of times."""
 
+import asyncio
 import json
 import logging
 import time
@@ -10,11 +11,11 @@ from typing import Any, Protocol
 
 from pinrail_contract.metrics import LoadSample
 
-from . import checks, quarantine, rollout, status
+from . import checks, fetching, quarantine, rollout, status
 from .autoscale import Decision
 from .checks import Blocked, Blocker
 from .errors import Refused, SpecError
-from .events import Event, events_for
+from .events import Event, events_for, unused_event
 from .memory import Memory
 from .metrics import Scrape
 from .observed import Observed, Pod
@@ -40,6 +41,7 @@ class Cluster(Protocol):
 
 class Scraper(Protocol):
     async def scrape(self, pods: tuple[Pod, ...]) -> dict[str, Scrape]: ...
+    async def fetched(self, pods: tuple[Pod, ...]) -> dict[str, float]: ...
 
 
 @dataclass(slots=True, kw_only=True)
@@ -81,20 +83,20 @@ class Reconciler:
         known = self.memories.setdefault(key, Memory()).trusted(service, self.clock(), self.resync)
         observed = await self.cluster.observe(service, known)
         service = with_verifier(service, observed, self.engine_image)
-        memory = await self._measure(service, observed)
-        decision = memory.decide(service, observed, self.clock())
         image = service.engine.image or self.engine_image
-        blocker = checks.first_blocker(service, observed, image, self.host_caches)
         target = target_revision(service, observed, image)
+        memory = await self._measure(service, observed, target)
+        decision = memory.decide(service, observed, self.clock())
+        blocker = checks.first_blocker(service, observed, image, self.host_caches)
         course = rollout.PROCEED
         if blocker is None and not service.paused:
             course = rollout.choose(service, observed, target, self.now())
         verdict = quarantine.judge(service, observed, memory.digests, target)
         loads = memory.loads_at(self.clock())
-        plan = plan_for(service, observed, blocker, image, decision, course, loads, verdict)
+        plan = plan_for(service, observed, blocker, image, decision, course, loads, verdict, target)
         memory.keep(service, observed if plan.is_empty and blocker is None else None, self.clock())
         refused = await self._apply(service, plan, decision)
-        blocker = blocker or refused
+        blocker = _with_refusal(blocker, refused)
         view = View(
             service=service,
             observed=quarantine.carried_out(verdict, observed) if plan.quarantine and not refused else observed,
@@ -102,17 +104,22 @@ class Reconciler:
             blocker=blocker,
             decision=decision,
             digests=memory.digests,
+            fetched=memory.fetched,
             done=Plan() if refused else plan,
             course=course,
         )
         fresh = status.render(view, body.get("status", {}), self.now())
         await self._report(body, fresh, view.done, decision)
+        await self._warn(body, memory, unused_event(service, observed.manifest))
         return self.tick if _is_watched(view) or status.is_awaiting(fresh) else self.resync
 
-    async def _measure(self, service: InferenceService, observed: Observed) -> Memory:
-        """Ask every ready pod, and remember what it says."""
+    async def _measure(self, service: InferenceService, observed: Observed, target: str) -> Memory:
+        """Ask every ready pod, and those of `target` that fetch how far they are; remember what they say."""
         memory = self.memories.setdefault(service.key, Memory())
-        answers = await self.scraper.scrape(observed.ready_pods)
+        answers, _ = await asyncio.gather(
+            self.scraper.scrape(observed.ready_pods),
+            self._follow(memory, fetching.fetching_pods(observed, target)),
+        )
         slots = {p.name: p.slots for p in observed.ready_pods}
         loads = {pod: _with_slots(a.load, slots[pod]) for pod, a in answers.items() if a.load is not None}
         digests = {p.name: p.verified for p in observed.ready_pods if p.verified}
@@ -123,6 +130,11 @@ class Reconciler:
         memory.errors = errors
         memory.note(loads, digests, observed, self.clock())
         return memory
+
+    async def _follow(self, memory: Memory, pods: tuple[Pod, ...]) -> None:
+        """What pods that fetch say is told, and decides nothing."""
+        shares = await self.scraper.fetched(pods) if pods else {}
+        memory.fetched = fetching.advanced(memory.fetched, shares, pods)
 
     async def _apply(self, service: InferenceService, plan: Plan, decision: Decision | None) -> Blocker | None:
         """Carry out the plan; what the API server refuses is for a person to mend, like any other blocker."""
@@ -145,12 +157,29 @@ class Reconciler:
         previous = body.get("status", {})
         self.told(ServiceKey(body["metadata"]["namespace"], body["metadata"]["name"]), fresh, decision)
         for event in events_for(previous, fresh, plan, decision):
-            try:
-                await self.cluster.post(body, event)
-            except Refused as e:  # a quota of events, say: the status is still to be told
-                log.warning("event %s: %s", event.reason, e)
+            await self._post(body, event)
         if fresh != previous:
             await self.cluster.write_status(body, fresh)
+
+    async def _warn(self, body: Body, memory: Memory, event: Event | None) -> None:
+        """Tell of what no condition says, once in this process's life for each message."""
+        said = event.message if event is not None else ""
+        if event is not None and said != memory.unused:
+            await self._post(body, event)
+        memory.unused = said
+
+    async def _post(self, body: Body, event: Event) -> None:
+        try:
+            await self.cluster.post(body, event)
+        except Refused as e:  # a quota of events, say: the status is still to be told
+            log.warning("event %s: %s", event.reason, e)
+
+
+def _with_refusal(blocker: Blocker | None, refused: Blocker | None) -> Blocker | None:
+    """What is refused beside a blocker is told with it."""
+    if blocker is None or refused is None:
+        return blocker or refused
+    return replace(blocker, message=f"{blocker.message}; besides, {refused.message}")
 
 
 def _with_slots(load: LoadSample, slots: int) -> LoadSample:
@@ -163,7 +192,7 @@ def _is_watched(view: View) -> bool:
     ready = view.observed.ready_pods
     is_kept_out = view.blocker is not None and view.blocker.reason is Blocked.NAME_TAKEN
     is_moving = view.decision is not None or view.is_applying or is_kept_out or _waits_for_a_node(view)
-    return is_moving or any(p.name not in view.digests for p in ready)
+    return is_moving or bool(view.fetching) or any(p.name not in view.digests for p in ready)
 
 
 def _waits_for_a_node(view: View) -> bool:

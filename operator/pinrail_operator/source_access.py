@@ -74,6 +74,11 @@ class SourceAccess:
             endpoint=self.endpoint if scheme in ("hf", "s3") else "",
         )
 
+    def unused_by(self, source: Source) -> tuple[str, ...]:
+        """Paths of the fields that are given and that `used_by` leaves out."""
+        used = self.used_by(source).identity()
+        return tuple(f"spec.model.{name}" for name in self.identity() if name not in used)
+
     def identity(self) -> dict[str, Any]:
         """What a revision names of it: what is given."""
         given = {

@@ -158,10 +158,15 @@ def _workload_ready(view: View) -> Condition:
     failure, workload = view.failure, view.observed.workload
     seen = f"{ready} of {counted(least, 'replica')} {are(least)} ready"
     if failure is not None:
-        return Condition("WorkloadReady", "False", failure.reason, f"{seen}; {failure.message}")
+        return _short_of_replicas(view, failure.reason, seen, failure.message)
     if workload is not None and workload.failure:
-        return Condition("WorkloadReady", "False", "WorkloadFailed", f"{seen}; {workload.failure}")
-    return Condition("WorkloadReady", "False", "ReplicasStarting", seen)
+        return _short_of_replicas(view, "WorkloadFailed", seen, workload.failure)
+    return _short_of_replicas(view, "ReplicasStarting", seen)
+
+
+def _short_of_replicas(view: View, reason: str, *said: str) -> Condition:
+    """With how far those are that fetch their model."""
+    return Condition("WorkloadReady", "False", reason, "; ".join(filter(None, (*said, view.progress))))
 
 
 def _without_replicas(view: View) -> Condition:
@@ -200,8 +205,8 @@ def _awaited(view: View) -> tuple[str, str]:
         return failure.reason, "" if is_said else f"{failure.message} (waiting {since(failure.since)})"
     if not starting:
         return "RollingOut", ""
-    oldest = min(starting, key=lambda p: (p.created is not None, p.created, p.name))
-    return "RollingOut", f"pod {oldest.name} is starting (waiting {since(oldest.created)})"
+    oldest = min(view.fetching or starting, key=lambda p: (p.created is not None, p.created, p.name))
+    return "RollingOut", f"{view.progress or f'pod {oldest.name} is starting'} (waiting {since(oldest.created)})"
 
 
 def _stalled(view: View, verified: Condition) -> Condition:

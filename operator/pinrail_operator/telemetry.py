@@ -74,6 +74,7 @@ class Request:
 
 class Scraper(Protocol):
     async def scrape(self, pods: tuple[Pod, ...]) -> dict[str, Scrape]: ...
+    async def fetched(self, pods: tuple[Pod, ...]) -> dict[str, float]: ...
 
 
 class Queue(Protocol):
@@ -247,7 +248,7 @@ class Telemetry:
         return measure
 
     def counted(self, scraper: Scraper) -> Scraper:
-        """The same scraper, whose answers are counted."""
+        """The same scraper, whose answers of load are counted: an older image says nothing while it fetches."""
         return _Counted(scraper, self._scrapes)
 
 
@@ -261,6 +262,9 @@ class _Counted:
         for answer in answers.values():
             self.scrapes.labels("failed" if answer.error else "ok").inc()
         return answers
+
+    async def fetched(self, pods: tuple[Pod, ...]) -> dict[str, float]:
+        return await self.scraper.fetched(pods)
 
 
 def _epoch(written: str) -> float:

@@ -11,6 +11,7 @@ from . import quarantine
 from .autoscale import Decision
 from .checks import Blocker
 from .failures import Failure, first_failure
+from .fetching import fetching_pods, progress
 from .observed import Observed, Pod
 from .plan import Plan, is_rolled_out
 from .rollout import PROCEED, Course
@@ -37,6 +38,7 @@ class View:
     digests: Mapping[str, str] = field(
         default_factory=dict
     )  # pod -> the manifest digest that it verified, or FILES_DIFFER
+    fetched: Mapping[str, int] = field(default_factory=dict)  # pod that fetches its model -> tenths of it
     done: Plan = field(default_factory=Plan)  # what was just carried out
     course: Course = PROCEED  # how the roll-out is helped along
     is_awaiting: bool = False  # what blocks may be gone in a moment; `render` says so
@@ -74,6 +76,16 @@ class View:
     @property
     def failure(self) -> Failure | None:
         return first_failure(self.current_pods)
+
+    @property
+    def fetching(self) -> tuple[Pod, ...]:
+        """Pods of the wanted revision that are fetching their model."""
+        return fetching_pods(self.observed, self.target)
+
+    @property
+    def progress(self) -> str:
+        """How far those are; empty where there is none."""
+        return progress(self.fetching, self.fetched, self.observed.manifest)
 
     @property
     def is_applying(self) -> bool:

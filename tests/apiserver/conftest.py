@@ -13,7 +13,8 @@ import pytest
 from kubernetes import config
 
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT / "e2e" / "cluster"), str(ROOT / "tests" / "operator"), str(Path(__file__).parent)]
+SHARED = ("e2e/cluster", "tests/operator", "tests/contract", "tests/apiserver")
+sys.path[:0] = [str(ROOT / folder) for folder in SHARED]
 
 from control_plane import ALONE, ControlPlane  # noqa: E402
 from faults_audit import Audit  # noqa: E402

@@ -40,6 +40,15 @@ def test_a_created_service_is_reconciled_within_seconds(kube: Any, start: Any) -
     assert "forbidden" not in operator.log.read_text()
 
 
+def test_an_operator_that_ends_lets_the_next_one_lead_at_once_however_long_it_led(kube: Any, start: Any) -> None:
+    operator = start()
+    until(operator.leads, "leading")
+    first = kube.get("lease", "p-operator")["spec"]["renewTime"]
+    until(lambda: kube.get("lease", "p-operator")["spec"]["renewTime"] != first, "a renewal")
+    assert operator.stop() == 0
+    assert kube.get("lease", "p-operator")["spec"].get("holderIdentity", "") == ""
+
+
 def test_a_manifest_that_comes_later_wakes_its_services(kube: Any, start: Any) -> None:
     kube.apply(service())
     until(start().leads, "leading")
@@ -65,7 +74,7 @@ async def test_the_charts_rights_are_enough_to_take_a_pod_out_of_service(kube: A
     api = Api(config.new_client_from_config(str(rights)), lambda: True)
     wrong = Wrong(Pod.from_body(kube.get("pod", "chat-a")), "sha256:other")
     await Cluster(api).apply(
-        kube.namespace, Plan(quarantine=(quarantined(asked, wrong),), marks=(("chat-a", "false"),))
+        kube.namespace, Plan(quarantine=(quarantined(asked, wrong),), marks=(("chat-a", "false"), ("gone", "true")))
     )
     api.close()
     labels = kube.get("pod", "chat-a")["metadata"]["labels"]

@@ -385,3 +385,14 @@ async def test_history_is_bounded(world: World) -> None:
         await world.reconcile()
     numbers = [r["number"] for r in await world.told(history_command.command, "chat")]
     assert numbers == [4, 3]
+
+
+async def test_a_field_that_the_source_makes_no_use_of_is_warned_of_once_and_explained(world: World) -> None:
+    model = {**service()["spec"]["model"], "tokenSecretRef": {"name": "hub", "key": "token"}}
+    await serving(world, model=model)
+    await world.reconcile(3)
+    (event,) = world.kube.get("events", "--field-selector=reason=FieldUnused")["items"]
+    assert event["type"] == "Warning"
+    assert event["message"].startswith("spec.model.tokenSecretRef: no effect on a source of pvc://; next: take it away")
+    assert "unused    spec.model.tokenSecretRef: no effect" in await world.says(explain_command.command, "chat")
+    assert (await world.told(status_command.command, "chat"))[0]["condition"]["reason"] == "Serving"

@@ -4,13 +4,17 @@ No controller runs, so pods are made and answer by hand here; which of them a Se
 of the API server by their own selectors.
 """
 
+import asyncio
+import json
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from apiserver_documents import pin, service
 from operator_builders import DIGEST, IMAGE, load
 
-from pinrail_operator import names
+from pinrail_operator import diff_command, explain_command, names
 from pinrail_operator.cluster import Cluster
 from pinrail_operator.metrics import Scrape
 from pinrail_operator.quarantine import MOST
@@ -151,14 +155,18 @@ async def test_a_mismatch_is_reported_and_served_where_verification_only_warns(s
     assert scene.condition("Ready")[:2] == ("True", "ServingUnverified")
 
 
-async def exhausted(scene: Scene) -> None:
-    """So many pods were wrong that no more are quarantined; the next is wrong too."""
+async def exhausted_but_for_the_last(scene: Scene) -> None:
+    """So many pods were wrong that no more are quarantined; the next is wrong too, and was not looked at."""
     await scene.begin()
     for i in range(MOST):
         scene.add(f"chat-wrong-{i}", OTHER)
         await scene.look()
     assert scene.served() == scene.kept() == {"chat-a", "chat-b"}
     scene.add("chat-last", OTHER)
+
+
+async def exhausted(scene: Scene) -> None:
+    await exhausted_but_for_the_last(scene)
     await scene.look()
 
 
@@ -190,3 +198,74 @@ async def test_when_the_wrong_pods_are_gone_the_service_selects_as_ever(scene: S
     scene.tell(2)
     await scene.look()
     assert scene.condition("Ready")[:2] == ("True", "Serving")
+
+
+async def test_a_service_that_is_blocked_leaves_a_wrong_pod_out_and_takes_its_successor_in(scene: Scene) -> None:
+    """The manifest is gone, so nothing else of it is written."""
+    await exhausted_but_for_the_last(scene)
+    scene.kube("delete", "pin", "tiny-v1")
+    deployment = scene.kube.get("deployment", "chat")
+    scene.operator.touch(ServiceKey(scene.kube.namespace, "chat"))
+    await scene.look(2)
+    assert scene.condition("Stalled")[1] in ("ManifestMissing", "Progressing")
+    assert scene.served() == {"chat-a", "chat-b"}
+    scene.kube("delete", "pod", "chat-last", "--grace-period=0", "--force")
+    scene.add("chat-next", DIGEST)
+    await scene.look()
+    assert scene.served() == {"chat-a", "chat-b", "chat-next"}
+    assert scene.kube.get("deployment", "chat") == deployment
+
+
+@pytest.fixture
+def forbidden(kube: Any) -> Iterator[None]:
+    """Nobody may label a pod as one that serves, or not, in the test's namespace."""
+    name = f"no-marks-{kube.namespace}"
+    rules = [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["pods"]}]
+    expression = "!('pinrail.dev/serving' in object.metadata.labels)"
+    head = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": name}}
+    policy = {**head, "kind": "ValidatingAdmissionPolicy", "spec": {
+        "matchConstraints": {"resourceRules": rules},
+        "validations": [{"expression": expression, "message": "no marks here"}]}}  # fmt: skip
+    own = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": kube.namespace}}}
+    binding = {**head, "kind": "ValidatingAdmissionPolicyBinding", "spec": {
+        "policyName": name, "validationActions": ["Deny"], "matchResources": own}}  # fmt: skip
+    kube.apply(policy, binding)
+    kube.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe"},
+                "spec": {"containers": [{"name": "x", "image": "x"}]}})  # fmt: skip
+    deadline, patch = time.monotonic() + 30, json.dumps({"metadata": {"labels": {names.SERVING: "true"}}})
+    while kube.run("patch", "pod", "probe", "--dry-run=server", "-p", patch).returncode == 0:
+        assert time.monotonic() < deadline, "the policy did not come into force within 30 s"
+        time.sleep(0.2)
+    yield
+    kube("delete", "validatingadmissionpolicy,validatingadmissionpolicybinding", name)
+
+
+async def test_a_mark_that_the_api_server_refuses_is_told_in_its_words_once(scene: Scene, forbidden: None) -> None:
+    await exhausted(scene)
+    status, reason, message = scene.condition("Stalled")
+    assert (status, reason) == ("True", "Refused")
+    assert "without which the Service leaves it out: the API server refuses chat-" in message
+    assert "no marks here" in message
+    assert scene.served() == set(), "the Service selects by the mark all the same"
+    written = scene.kube.get("infs", "chat")["metadata"]["resourceVersion"]
+    for _ in range(3):
+        assert await scene.operator.reconcile(ServiceKey(scene.kube.namespace, "chat")) == 300.0
+    assert scene.kube.get("infs", "chat")["metadata"]["resourceVersion"] == written
+    assert len(scene.kube.get("events", "--field-selector=reason=Refused")["items"]) == 1
+
+
+async def test_explain_and_diff_compare_with_a_roll_out_that_stands_still(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The guarded Service and the Deployment that is held are what the operator wants."""
+    await exhausted(scene)
+    scene.tell(3)
+    await scene.look()
+    monkeypatch.setenv("KUBECONFIG", str(scene.kube.kubeconfig))
+    for command in (diff_command.command, explain_command.command):
+        capsys.readouterr()
+        assert await asyncio.to_thread(command.run, ["chat", "-n", scene.kube.namespace]) == 0
+        said = capsys.readouterr().out
+        assert "the roll-out stands still, since pod chat-last reports another digest, want " in said
+        assert "writes" not in said
+        assert "pods do not restart" in said or "one of this version changes nothing" in said

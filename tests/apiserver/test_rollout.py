@@ -3,6 +3,7 @@
 No controller and no scheduler run, so pods, ReplicaSets and counts are written by hand here, in their words.
 """
 
+import asyncio
 import json
 from dataclasses import replace
 from itertools import count
@@ -13,7 +14,7 @@ from apiserver_documents import pin, service
 from object_graph import normalised
 from operator_builders import DIGEST, IMAGE, load
 
-from pinrail_operator import names
+from pinrail_operator import diff_command, explain_command, names
 from pinrail_operator.api import Api
 from pinrail_operator.cluster import Cluster
 from pinrail_operator.errors import NotLeader
@@ -285,3 +286,24 @@ async def test_a_scaling_service_costs_three_reads_a_tick(api: Api, kube: Any) -
     assert len(kube.get("configmap", "-l", names.SERVICE)["items"]) == 1
     kube.apply(service(replicas=None, scaling={"minReplicas": 2, "maxReplicas": 5}))
     assert await reads() == 8
+
+
+@pytest.mark.parametrize("policy", ["Replace", "Abort"])
+async def test_explain_and_diff_compare_with_a_roll_out_that_is_helped_along(
+    cluster: Cluster, kube: Any, policy: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is to be written, nor restarted by an upgrade, and both say what goes on."""
+    await stuck(cluster, kube, policy)
+    await look(cluster, kube.namespace, 2)
+    tell(kube, 2, 1)
+    said = condition(kube, "RolloutComplete")[2].partition(";")[0]
+    monkeypatch.setenv("KUBECONFIG", str(kube.kubeconfig))
+    for command, key in ((diff_command.command, "pods"), (explain_command.command, "upgrade")):
+        capsys.readouterr()
+        assert await asyncio.to_thread(command.run, ["chat", "-n", kube.namespace, "-o", "json"]) == 0
+        told = json.loads(capsys.readouterr().out)
+        part = told[0][key] if key == "pods" else told[key]["operator"]
+        assert part["steered"].startswith(said)
+        assert part.get("writes", []) == part.get("objects", []) == []
+        assert part.get("restart", False) is False
+        assert part.get("effect", "none") == "none"

@@ -4,7 +4,6 @@ Makes `https_server` importable: there are no packages under tests/.
 """
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +14,8 @@ from pinrail_contract.pin_command import pin_folder
 from pinrail_contract.pins import ModelManifest, Source
 
 sys.path.insert(0, str(Path(__file__).parent))
+
+from https_server import write_certificate
 
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
@@ -44,21 +45,4 @@ def manifest(folder: Path) -> ModelManifest:
 
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("tls")
-    words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=127.0.0.1"
-    subprocess.run(
-        [
-            "openssl",
-            *words.split(),
-            "-addext",
-            "subjectAltName=IP:127.0.0.1,DNS:localhost",
-            "-keyout",
-            "key.pem",
-            "-out",
-            "cert.pem",
-        ],
-        cwd=folder,
-        check=True,
-        capture_output=True,
-    )
-    return folder
+    return write_certificate(tmp_path_factory.mktemp("tls"))

@@ -9,7 +9,7 @@ import pytest
 from kubernetes import client
 
 from pinrail_operator.api import Api, _result
-from pinrail_operator.errors import Conflict, Ending, NotLeader, OperatorError, Refused, Unavailable
+from pinrail_operator.errors import Conflict, Ending, Missing, NotLeader, OperatorError, Refused, Unavailable
 
 SAID = json.dumps({"kind": "Status", "message": "as the server says"}).encode()
 
@@ -21,7 +21,7 @@ SAID = json.dumps({"kind": "Status", "message": "as the server says"}).encode()
         ("PATCH", 201, None),
         ("GET", 404, None),
         ("DELETE", 404, None),
-        ("PATCH", 404, Refused),
+        ("PATCH", 404, Missing),
         ("PUT", 409, Conflict),
         ("GET", 401, Unavailable),
         ("GET", 429, Unavailable),
@@ -37,8 +37,9 @@ def test_result(method: str, status: int, error: type[OperatorError] | None) -> 
     if error is None:
         assert _result(method, "/x/chat", status, SAID, None) == (None if status == 404 else json.loads(SAID))
         return
-    with pytest.raises(error, match="as the server says"):
+    with pytest.raises(error, match="as the server says") as caught:
         _result(method, "/x/chat", status, SAID, None)
+    assert caught.type is error
 
 
 @pytest.mark.parametrize(("method", "kind"), [("PATCH", "deployments"), ("POST", "events")])

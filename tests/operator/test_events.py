@@ -3,9 +3,10 @@
 from typing import Any
 
 import pytest
+from operator_builders import DIGEST, manifest, service
 
 from pinrail_operator.autoscale import Decision, Inputs, Reason
-from pinrail_operator.events import Event, EventType, events_for
+from pinrail_operator.events import Event, EventType, events_for, unused_event
 from pinrail_operator.plan import Plan
 
 
@@ -54,3 +55,35 @@ SCALED = Event(EventType.NORMAL, "Scaled", "from 2 to 3 replicas: more is needed
 )  # fmt: skip
 def test_events_for(previous: Any, fresh: Any, plan: Plan, decision: Decision | None, events: list[Event]) -> None:
     assert list(events_for(previous, fresh, plan, decision)) == events
+
+
+TOKEN = {"tokenSecretRef": {"name": "hub", "key": "token"}}
+KEYS = {"credentialsSecretRef": {"name": "store"}}
+CA = {"caConfigMapRef": {"name": "ca", "key": "ca.crt"}}
+ENDPOINT = {"endpoint": "https://mirror.test"}
+
+
+@pytest.mark.parametrize(
+    ("given", "uri", "unused"),
+    [
+        ({}, "pvc://models/tiny", ""),
+        (TOKEN, "pvc://models/tiny", "spec.model.tokenSecretRef"),
+        (TOKEN | CA, "pvc://models/tiny", "spec.model.tokenSecretRef, spec.model.caConfigMapRef"),
+        (TOKEN | CA, "https://models.test/tiny", ""),
+        (TOKEN | KEYS | CA | ENDPOINT, "s3://bucket/tiny", "spec.model.tokenSecretRef"),
+        (KEYS | ENDPOINT, "https://models.test/tiny", "spec.model.credentialsSecretRef, spec.model.endpoint"),
+    ],
+)
+def test_fields_that_the_source_makes_no_use_of_are_told(given: dict[str, Any], uri: str, unused: str) -> None:
+    asked = service(model={"name": "tiny", "manifestRef": {"name": "tiny-v1"}, "digest": DIGEST, **given})
+    event = unused_event(asked, manifest(uri))
+    assert (event is not None) is bool(unused)
+    if event is not None:
+        assert (event.type, event.reason) == (EventType.WARNING, "FieldUnused")
+        scheme = uri.partition(":")[0]
+        assert event.message.startswith(f"{unused}: no effect on a source of {scheme}://; next: take ")
+
+
+def test_without_a_manifest_no_field_is_said_to_be_unused() -> None:
+    model = {"name": "tiny", "manifestRef": {"name": "tiny-v1"}, "digest": DIGEST, **TOKEN}
+    assert unused_event(service(model=model), None) is None

@@ -37,6 +37,8 @@ class FakePod:
             return web.Response(status=500)
         if self.answer == "redirect":
             raise web.HTTPFound("http://127.0.0.1:1/")
+        if self.answer == "fetching":
+            return web.Response(text=names.fetch_page(108, 271))
         return web.Response(text=PAGE if self.answer == "good" else "x" * (metrics.MAX_PAGE + 1))
 
 
@@ -103,3 +105,26 @@ def test_a_page_without_a_load_still_tells_the_digest() -> None:
 
 def test_a_page_that_is_no_text_is_an_error() -> None:
     assert read_page(b"\xff\xfe").error
+
+
+async def fetched(fake: FakePod, answer: str) -> dict[str, float]:
+    fake.answer = answer
+    made = Scraper.create()
+    try:
+        return await Scraper(made.session, fake.port).fetched([pod("a", ip="127.0.0.1"), pod("b", ip="")])
+    finally:
+        await made.close()
+
+
+async def test_a_pod_that_fetches_says_how_far_it_is(server: FakePod) -> None:
+    assert await fetched(server, "fetching") == {"a": 108 / 271}
+
+
+@pytest.mark.parametrize("answer", ["error", "redirect", "huge", "good"])
+async def test_a_page_that_says_nothing_of_a_fetch_is_passed_over(server: FakePod, answer: str) -> None:
+    assert await fetched(server, answer) == {}
+
+
+async def test_a_pod_that_hangs_while_it_fetches_is_given_up(server: FakePod, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "TIMEOUT", 0.1)
+    assert await fetched(server, "hang") == {}

@@ -103,6 +103,20 @@ def test_an_init_container_is_asked_too() -> None:
     assert "container fetch: https://models.test/x: 404; next: check that pods can reach the source" in failure.message
 
 
+@pytest.mark.parametrize(
+    ("init", "wanted"),
+    [
+        ([{"name": "fetch", "state": {"running": {}}}], True),
+        ([{"name": "fetch", "state": waiting("PodInitializing")}], False),
+        ([{"name": "fetch", "state": ended(0)}, {"name": "verify", "state": {"running": {}}}], False),
+        ([], False),
+    ],
+    ids=["it runs", "it waits", "it has ended", "there is none"],
+)
+def test_a_pod_fetches_while_that_container_runs(init: list[Any], wanted: bool) -> None:
+    assert Pod.from_body(pod_body(False, init=init)).is_fetching is wanted
+
+
 def test_the_gravest_failure_is_told_first() -> None:
     nowhere = pod("chat-1", is_ready=False, unschedulable="0/3 nodes are available")
     crashed = faulty(Fault("engine", "OOMKilled", "exit code 137", None), "chat-2")

@@ -23,6 +23,7 @@ from pinrail_operator.manifests import objects_for
 from pinrail_operator.observed import Observed, Ref
 from pinrail_operator.overview import overview, overview_text, what_matters
 from pinrail_operator.phrases import age, size
+from pinrail_operator.quarantine import BARRED, MOST, SERVES, judge
 from pinrail_operator.scaling_policy import ScalingPolicy
 from pinrail_operator.status import render
 from pinrail_operator.types import InferenceService
@@ -81,7 +82,7 @@ def pair(old: dict[str, Any] | None, schema: dict[str, Any] | None = None, **spe
 
 
 def diffed(seen: Observed, compared_pair: Pair, operator_image: str = IMAGE) -> dict[str, Any]:
-    return compared(compared_pair, Surroundings(observed=seen, operator_image=operator_image))
+    return compared(compared_pair, Surroundings(observed=seen, now=NOW, operator_image=operator_image))
 
 
 def golden(name: str, text: str) -> None:
@@ -184,21 +185,77 @@ def test_an_upgrade_that_only_writes_objects_restarts_nothing() -> None:
     whole, service, seen = living()
     live = copy.deepcopy(dict(seen.live))
     live[Ref("PodDisruptionBudget", "chat")]["metadata"]["annotations"] = {}
-    told = operator_upgrade(whole, service, observed(live, seen.pods))
+    told = operator_upgrade(whole, service, observed(live, seen.pods), {}, NOW)
     assert (told["effect"], told["objects"]) == ("objects", ["PodDisruptionBudget"])
 
 
 def test_a_restart_that_the_spec_asks_for_is_not_blamed_on_the_operator() -> None:
     _, _, seen = living()
     edited = body({"observedGeneration": 2}, limits={"maxNumSeqs": 8})
-    told = operator_upgrade(edited, InferenceService.from_body(edited), seen)
+    told = operator_upgrade(edited, InferenceService.from_body(edited), seen, {}, NOW)
     assert told["effect"] == "restart"
     assert told["why"].startswith("the spec already asks")
 
 
+def held() -> tuple[dict[str, Any], InferenceService, Observed]:
+    """A service whose Service and Deployment are as a verdict wants them: one more pod is wrong, and is barred."""
+    whole, service, _ = living()
+    pods = (pod("chat-1", mark=SERVES), pod("chat-2", mark=BARRED))
+    apart = tuple(pod(f"gone-{i}", is_quarantined=True) for i in range(MOST))
+    seen = observed(live_objects(service), pods, quarantined=apart)
+    verdict = judge(service, seen, {}, target(service))
+    live = dict(seen.live)
+    for wanted in objects_for(service, manifest(), IMAGE, verdict=verdict):
+        live[Ref.of(wanted)] = {**wanted, "metadata": {**wanted["metadata"], "generation": 1}}
+    live[Ref("Deployment", "chat")] |= {"status": {"observedGeneration": 1, "replicas": 2, "updatedReplicas": 2}}
+    live[Ref("Deployment", "chat")]["spec"] |= {"replicas": 2}
+    return whole, service, observed(live, pods, quarantined=apart)
+
+
+def test_an_upgrade_of_a_service_whose_roll_out_is_held_writes_nothing_and_says_why() -> None:
+    whole, service, seen = held()
+    told = operator_upgrade(whole, service, seen, {}, NOW)
+    assert (told["effect"], told["objects"]) == ("none", [])
+    assert told["steered"] == f"the roll-out stands still, since pod chat-2 reports another digest, want {DIGEST}"
+    told = diffed(seen, pair(whole))
+    assert (exit_code([told]), told["pods"]["writes"]) == (0, [])
+    assert "  the roll-out stands still, since pod chat-2" in diff_text([told])
+
+
+def test_a_pod_that_reports_its_pin_again_frees_the_service_that_it_held() -> None:
+    whole, service, seen = held()
+    told = operator_upgrade(whole, service, seen, {"chat-1": DIGEST, "chat-2": DIGEST}, NOW)
+    assert (told["effect"], told["objects"], told["steered"]) == ("objects", ["Service", "Deployment"], None)
+
+
+@pytest.mark.parametrize(
+    ("spec", "manifest_of", "why"),
+    [({"paused": True}, manifest(), "spec.paused is true"), ({}, manifest(weights="9" * 64), "DigestMismatch blocks")],
+    ids=["paused", "blocked"],
+)
+def test_an_upgrade_restarts_nothing_of_a_service_that_is_left_as_it_is(
+    spec: dict[str, Any], manifest_of: Any, why: str
+) -> None:
+    _, _, seen = living()
+    edited = body({"observedGeneration": 2}, limits={"maxNumSeqs": 8}, **spec)
+    there = observed(seen.live, seen.pods, manifest=manifest_of)
+    told = operator_upgrade(edited, InferenceService.from_body(edited), there, {}, NOW)
+    assert (told["effect"], told["objects"]) == ("none", [])
+    assert why in told["why"]
+
+
+def test_explain_names_fields_that_have_no_effect_on_the_source() -> None:
+    token = {"tokenSecretRef": {"name": "hub", "key": "token"}}
+    whole, service, seen = living(model={**body()["spec"]["model"], **token})
+    told = explanation(Facts(body=whole, service=service, observed=seen), NOW)
+    assert told["pinned"]["unused"] == ["spec.model.tokenSecretRef"]
+    assert "  unused    spec.model.tokenSecretRef: no effect on this source\n" in explain_text(told)
+    assert explained()["pinned"]["unused"] == []
+
+
 def test_without_a_deployment_an_upgrade_is_not_known() -> None:
     whole, service, _ = living()
-    assert operator_upgrade(whole, service, observed())["effect"] is None
+    assert operator_upgrade(whole, service, observed(), {}, NOW)["effect"] is None
 
 
 @pytest.mark.parametrize(

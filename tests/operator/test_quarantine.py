@@ -10,7 +10,7 @@ from pinrail_contract.metrics import FILES_DIFFER
 from pinrail_operator import names
 from pinrail_operator.checks import Blocked, Blocker
 from pinrail_operator.cluster import Cluster
-from pinrail_operator.errors import Refused
+from pinrail_operator.errors import Missing, Refused
 from pinrail_operator.observed import Observed, Pod, Ref
 from pinrail_operator.plan import Plan, plan_for
 from pinrail_operator.quarantine import BARRED, CLEAR, MOST, SERVES, Verdict, carried_out, judge
@@ -125,6 +125,52 @@ def test_who_is_blocked_still_serves_nothing_wrong(blocker: Blocker | None, spec
     assert bool(planned(barred, blocker, **spec).marks) is acts
 
 
+GUARDED = {names.SERVICE: "chat", names.SERVING: SERVES}
+PLAIN = {names.SERVICE: "chat"}
+MISSING = Blocker(Blocked.MANIFEST_MISSING, "x")
+
+
+def blocked(barred: bool, live: Any, blocker: Blocker = MISSING, **spec: Any) -> Plan:
+    """Of a service whose manifest is gone, with a pod that is barred, or none any more."""
+    asked = service(**spec)
+    there = observed(live, (A, replace(B, mark=BARRED) if barred else C), manifest=None)
+    found = judge(asked, replace(there, quarantined=seen(apart=MOST).quarantined), {}, "")
+    return plan_for(asked, there, blocker, IMAGE, None, verdict=found)
+
+
+def guarded(live: Any) -> Any:
+    live[Ref("Service", "chat")]["spec"]["selector"] = GUARDED
+    return live
+
+
+@pytest.mark.parametrize(
+    ("barred", "live", "blocker", "spec", "selectors"),
+    [
+        pytest.param(True, live_objects(service()), MISSING, {}, [GUARDED], id="its Service leaves the pod out"),
+        pytest.param(False, guarded(live_objects(service())), MISSING, {}, [PLAIN], id="and takes new ones in after"),
+        pytest.param(False, live_objects(service()), MISSING, {}, [], id="nothing is barred"),
+        pytest.param(True, {}, MISSING, {}, [], id="there is no Service"),
+        pytest.param(True, live_objects(service()), Blocker(Blocked.NAME_TAKEN, "x"), {}, [], id="the name is taken"),
+        pytest.param(True, live_objects(service()), MISSING, {"paused": True}, [], id="paused"),
+    ],
+)
+def test_who_is_blocked_still_leaves_a_barred_pod_out(
+    barred: bool, live: Any, blocker: Blocker, spec: dict[str, Any], selectors: list[Any]
+) -> None:
+    owned = {ref: {**o, "metadata": {**o["metadata"], "ownerReferences": [{"uid": UID}]}} for ref, o in live.items()}
+    plan = blocked(barred, owned, blocker, **spec)
+    assert [o["kind"] for o in plan.apply] == ["Service"] * len(selectors)
+    assert [o["spec"]["selector"] for o in plan.apply] == selectors
+    assert (plan.scale, plan.settle, plan.delete) == (None, (), ())
+
+
+def test_a_service_of_the_same_name_that_is_somebody_elses_is_not_written_while_blocked() -> None:
+    live = {
+        ref: {**o, "metadata": {**o["metadata"], "ownerReferences": []}} for ref, o in live_objects(service()).items()
+    }
+    assert blocked(True, live).apply == ()
+
+
 def test_only_a_guarded_service_selects_by_the_mark_and_holds_the_roll_out() -> None:
     guarded = planned(verdict(seen(A, B, apart=MOST), {"chat-b": OTHER}))
     by_kind = {o["kind"]: o["spec"] for o in guarded.apply}
@@ -156,19 +202,20 @@ def test_what_a_quarantined_pod_mounts_and_was_made_from_is_kept() -> None:
 
 
 class Refusing:
-    """An API server that lets nobody write pods."""
+    """An API server that lets nobody write pods, or knows of none."""
 
-    def __init__(self) -> None:
+    def __init__(self, error: Exception | None = None) -> None:
         self.applied: list[str] = []
+        self.error = error or Refused("no pods")
 
     async def apply(self, path: str, body: Any, manager: str) -> Any:
         if body["kind"] == "Pod":
-            raise Refused("no pods")
+            raise self.error
         self.applied.append(body["kind"])
         return body
 
     async def merge(self, path: str, body: Any, manager: str) -> None:
-        raise Refused("no pods")
+        raise self.error
 
 
 async def test_a_quarantine_that_is_refused_does_not_keep_its_cure_from_being_applied() -> None:
@@ -177,6 +224,19 @@ async def test_a_quarantine_that_is_refused_does_not_keep_its_cure_from_being_ap
     with pytest.raises(Refused, match="no pods"):
         await Cluster(api).apply("team", replace(planned(RELEASE), apply=(service_object,)))  # type: ignore[arg-type]
     assert api.applied == ["Service"]
+
+
+async def test_a_mark_that_is_refused_is_raised_after_the_rest_and_names_the_pod() -> None:
+    api = Refusing()
+    plan = Plan(marks=(("chat-a", BARRED),), apply=({"kind": "Service", "metadata": {"name": "chat"}},))
+    with pytest.raises(Refused, match=r"label pinrail.dev/serving of pod chat-a, without which .*: no pods"):
+        await Cluster(api).apply("team", plan)  # type: ignore[arg-type]
+    assert api.applied == ["Service"]
+
+
+async def test_what_is_written_on_a_pod_that_is_gone_is_no_refusal() -> None:
+    plan = Plan(quarantine=planned(RELEASE).quarantine, marks=(("chat-a", BARRED),), costs=(("chat-a", 3),))
+    await Cluster(Refusing(Missing("no such pod"))).apply("team", plan)  # type: ignore[arg-type]
 
 
 def test_what_is_quarantined_is_no_replica_any_more() -> None:

@@ -8,13 +8,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from operator_builders import DIGEST, IMAGE, body, live_objects, load, observed, pod, scaled, service
+from operator_builders import DIGEST, IMAGE, body, live_objects, load, observed, pod, scaled, service, target
 
 from pinrail_operator.errors import Conflict, Refused
 from pinrail_operator.events import Event, EventType
 from pinrail_operator.metrics import Scrape
 from pinrail_operator.observed import Observed, Pod
 from pinrail_operator.plan import Plan
+from pinrail_operator.quarantine import MOST
 from pinrail_operator.reconcile import Reconciler
 from pinrail_operator.types import InferenceService, ServiceKey
 
@@ -59,9 +60,15 @@ class FakeCluster:
 @dataclass
 class FakeScraper:
     answers: dict[str, Scrape] = field(default_factory=dict)
+    shares: dict[str, float] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)  # pods that fetch
 
     async def scrape(self, pods: tuple[Pod, ...]) -> dict[str, Scrape]:
         return {p.name: self.answers.get(p.name, Scrape(error="no answer")) for p in pods}
+
+    async def fetched(self, pods: tuple[Pod, ...]) -> dict[str, float]:
+        self.asked += [p.name for p in pods]
+        return {p.name: self.shares[p.name] for p in pods if p.name in self.shares}
 
 
 def reconciler(cluster: FakeCluster, answers: dict[str, Scrape] | None = None, now: float = 0.0) -> Reconciler:
@@ -142,6 +149,29 @@ async def test_what_the_api_server_refuses_is_reported_in_its_words() -> None:
     await reconciler(cluster).reconcile(KEY)
     assert reasons(cluster)["Stalled"] == ("True", "Refused")
     assert "affinity is wrong" in cluster.events[0].message
+
+
+async def test_a_mark_that_is_refused_for_ever_is_told_once_and_tried_no_more_often_than_other_writes() -> None:
+    apart = tuple(pod(f"gone-{i}", is_quarantined=True) for i in range(MOST))
+    cluster = FakeCluster(body(), observed(live_objects(service()), SETTLED.pods, quarantined=apart))
+    cluster.refuses = Refused("label pinrail.dev/serving of pod chat-b: no pods")
+    other = Scrape(load(0.5), "sha256:" + "9" * 64)
+    one = reconciler(cluster, GOOD | {"chat-b": other})
+    for _ in range(3):
+        assert await one.reconcile(KEY) == 300.0
+    assert len(cluster.statuses) == 1
+    assert reasons(cluster)["Stalled"] == ("True", "Refused")
+    assert [e.reason for e in cluster.events] == ["Refused"]
+    assert "label pinrail.dev/serving of pod chat-b: no pods" in cluster.events[0].message
+
+
+async def test_what_is_refused_beside_a_blocker_is_told_with_it() -> None:
+    cluster = FakeCluster(body(), observed(live_objects(service()), SETTLED.pods, manifest_problem="it is no list",
+                                           manifest=None), refuses=Refused("no pods"))  # fmt: skip
+    await reconciler(cluster, GOOD | {"chat-b": Scrape(load(0.5), "sha256:" + "9" * 64)}).reconcile(KEY)
+    assert reasons(cluster)["Stalled"] == ("True", "ManifestInvalid")
+    assert "it is no list" in message(cluster, "Stalled")
+    assert "; besides, no pods; next: " in message(cluster, "Stalled")
 
 
 async def test_a_scaling_that_was_refused_is_not_told_as_done() -> None:
@@ -240,3 +270,89 @@ async def test_what_was_added_a_moment_ago_is_counted_at_the_next_look() -> None
     one.clock = lambda: 5.0
     await one.reconcile(KEY)
     assert reasons(cluster)["ScalingActive"] == ("True", "ScaleUpLimit")
+
+
+def message(cluster: FakeCluster, kind: str) -> str:
+    return str({c["type"]: c["message"] for c in cluster.statuses[-1]["conditions"]}[kind])
+
+
+def fetching(*names: str, **changes: Any) -> tuple[Pod, ...]:
+    return tuple(pod(name, is_ready=False, is_fetching=True, **changes) for name in names)
+
+
+async def test_a_pod_that_fetches_is_looked_at_again_soon_and_told_of_by_tenths() -> None:
+    """At most eleven messages for one pod, whatever it says: none goes back, and silence takes nothing away."""
+    asked = service(replicas=1)
+    cluster = FakeCluster(body(replicas=1), observed(live_objects(asked, 1), fetching("chat-a")))
+    one, scraper = reconciler(cluster), FakeScraper()
+    one.scraper = scraper
+    assert await one.reconcile(KEY) == 5.0
+    for hundredths in range(101):
+        for share in ({"chat-a": hundredths / 100}, {"chat-a": 0.05}, {}):
+            scraper.shares = share
+            assert await one.reconcile(KEY) == 5.0
+    told = [{c["type"]: c["message"] for c in s["conditions"]}["WorkloadReady"] for s in cluster.statuses]
+    start = "0 of 1 replica is ready; pod chat-a is fetching its model"
+    assert told == [start, *(f"{start}: {tenths * 10} % of 271 MB" for tenths in range(11))]
+    assert len(scraper.asked) == 304, "one question a look"
+    assert reasons(cluster)["Reconciling"] == ("True", "ReplicasStarting")
+
+
+async def test_only_fetches_of_the_wanted_revision_are_asked_about() -> None:
+    pods = (*fetching("chat-a"), *fetching("chat-old", revision="old"), pod("chat-b"))
+    one = reconciler(FakeCluster(body(), observed(live_objects(service()), pods)), GOOD)
+    one.scraper = scraper = FakeScraper(GOOD, {"chat-old": 0.9})
+    await one.reconcile(KEY)
+    assert scraper.asked == ["chat-a"]
+    assert one.memories[KEY].fetched == {}
+
+
+async def test_what_a_pod_fetched_is_forgotten_when_it_no_longer_fetches() -> None:
+    cluster = FakeCluster(body(), observed(live_objects(service()), fetching("chat-a", "chat-b")))
+    one = reconciler(cluster)
+    one.scraper = FakeScraper(shares={"chat-a": 0.4, "chat-b": 0.95})
+    await one.reconcile(KEY)
+    assert message(cluster, "WorkloadReady").endswith("2 pods are fetching the model: the slowest has 40 % of 271 MB")
+    cluster.seen = observed(live_objects(service()), (pod("chat-a", is_ready=False), *fetching("chat-b")))
+    await one.reconcile(KEY)
+    assert message(cluster, "WorkloadReady").endswith("pod chat-b is fetching its model: 90 % of 271 MB")
+    assert one.memories[KEY].fetched == {"chat-b": 9}
+
+
+async def test_pages_of_a_fetch_are_no_load_and_scale_nothing() -> None:
+    asked = body(replicas=None, scaling={"maxReplicas": 4})
+    live, ready = live_objects(scaled(), replicas=2), pod("chat-a")
+    decided = []
+    for other in (pod("chat-b", is_ready=False), *fetching("chat-b", revision=target(scaled()))):
+        one = reconciler(FakeCluster(asked, observed(live, (ready, other))))
+        one.scraper = FakeScraper({"chat-a": Scrape(load(1.0), DIGEST)}, {"chat-b": 0.5})
+        await one.reconcile(KEY)
+        decided.append(one.memories[KEY].last)
+        assert set(one.memories[KEY].loads) == {"chat-a"}
+    assert one.memories[KEY].fetched == {"chat-b": 5}
+    assert decided[0] == decided[1]
+
+
+def with_token(**spec: Any) -> dict[str, Any]:
+    token = {"tokenSecretRef": {"name": "hub", "key": "token"}}
+    return body(model={**body()["spec"]["model"], **token}, **spec)
+
+
+async def test_a_field_without_effect_is_told_once_and_blocks_nothing() -> None:
+    cluster = FakeCluster(with_token(), SETTLED)
+    one = reconciler(cluster, GOOD)
+    for _ in range(3):
+        assert await one.reconcile(KEY) == 300.0
+    assert [e.reason for e in cluster.events] == ["Serving", "FieldUnused"]
+    assert reasons(cluster)["Ready"] == ("True", "Serving")
+    assert len(cluster.statuses) == 1
+    cluster.body = body(cluster.statuses[-1])
+    await one.reconcile(KEY)
+    cluster.body = with_token() | {"status": cluster.statuses[-1]}
+    await one.reconcile(KEY)
+    assert [e.reason for e in cluster.events].count("FieldUnused") == 2, "it was taken away, and came back"
+
+
+async def test_a_warning_that_is_refused_does_not_fail_the_look() -> None:
+    cluster = FakeCluster(with_token(), SETTLED, takes_events=False)
+    assert await reconciler(cluster, GOOD).reconcile(KEY) == 300.0

@@ -32,7 +32,7 @@ def conditions(new: Any, course: Course = PROCEED, **spec: Any) -> dict[str, dic
     seen = observed(live, (OLD, new))
     view = View(
         service=asked, observed=seen, target=target_revision(asked, seen, IMAGE), blocker=None, decision=None,
-        course=course,
+        course=course, fetched={"new": 4},
     )  # fmt: skip
     return {c["type"]: c for c in status.render(view, {}, NOW)["conditions"]}
 
@@ -41,6 +41,8 @@ def conditions(new: Any, course: Course = PROCEED, **spec: Any) -> dict[str, dic
     ("new", "reason", "said"),
     [
         pytest.param(pod("new", is_ready=False, **MADE), "RollingOut", f"pod new is starting {SINCE}", id="starting"),
+        pytest.param(pod("new", is_ready=False, is_fetching=True, **MADE), "RollingOut",
+                     f"pod new is fetching its model: 40 % of 271 MB {SINCE}", id="fetching"),
         pytest.param(pod("new", is_ready=False, unschedulable="no GPU", unschedulable_since=NOW - timedelta(minutes=2)),
                      "Unschedulable", f"pod new: no GPU; next: free or add a node, or change spec.resources, "
                      "spec.resourceClaims, spec.nodeSelector, spec.affinity or "
@@ -53,6 +55,12 @@ def test_the_pod_that_waits_is_named(new: Any, reason: str, said: str) -> None:
     found = conditions(new)["RolloutComplete"]
     assert (found["status"], found["reason"]) == ("False", reason)
     assert said in found["message"]
+
+
+def test_reconciling_says_how_far_the_new_pod_is_while_an_old_one_serves() -> None:
+    found = conditions(pod("new", is_ready=False, is_fetching=True, **MADE))["Reconciling"]
+    assert (found["status"], found["reason"]) == ("True", "ReplicasStarting")
+    assert "pod new is fetching its model: 40 % of 271 MB" in found["message"]
 
 
 LATE = [{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "timed out"}]

@@ -201,8 +201,12 @@ async def test_replicas_that_do_not_answer_are_counted(operator: Operator) -> No
         async def scrape(self, pods: tuple[Any, ...]) -> dict[str, Scrape]:
             return {p.name: Scrape(error="status 500, want 200") if p.name == "b" else Scrape() for p in pods}
 
+        async def fetched(self, pods: tuple[Any, ...]) -> dict[str, float]:
+            return {"a": 0.5}
+
     answers = await operator.telemetry.counted(Answers()).scrape((pod("a"), pod("b"), pod("c")))
     assert sorted(answers) == ["a", "b", "c"]
+    assert await operator.telemetry.counted(Answers()).fetched((pod("a"), pod("b"))) == {"a": 0.5}
     page = await operator.page()
     assert page["pinrail_operator_engine_scrapes_total", "ok"] == 2
     assert page["pinrail_operator_engine_scrapes_total", "failed"] == 1
