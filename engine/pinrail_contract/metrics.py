@@ -4,13 +4,14 @@ Where vLLM has a figure its name is used, so that gateways, dashboards and the o
 What vLLM lacks is `pinrail_…`.
 """
 
+import json
 import math
 import re
 from dataclasses import dataclass
 
 from .errors import SampleError
 from .pins import DIGEST
-from .runtime import Runtime
+from .runtime import UNSAID, Runtime
 
 # Gauges
 RUNNING = "vllm:num_requests_running"
@@ -152,6 +153,15 @@ def runtime(text: str) -> Runtime:
     Raises SampleError where it says so twice.
     """
     return Runtime.from_labels(_manifest_labels(text))
+
+
+def version_runtime(answer: str) -> Runtime:
+    """What vLLM's answer to `/version` says of it; UNSAID where it is another kind of answer."""
+    try:
+        version = json.loads(answer)["version"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return UNSAID
+    return Runtime.from_labels({"engine_version": version}) if isinstance(version, str) else UNSAID
 
 
 def _manifest_labels(text: str) -> dict[str, str]:

@@ -5,7 +5,7 @@ field is optional: one that a manifest leaves out pins nothing, and one that an 
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
 
@@ -90,19 +90,7 @@ class Runtime:
         return tuple(f.path for f in _FIELDS if getattr(self, f.attribute) and not getattr(reported, f.attribute))
 
     def __str__(self) -> str:
-        """For people, in one line; '' where nothing is said."""
-        return ", ".join(self._words())
-
-    def _words(self) -> Iterator[str]:
-        if self.engine_version:
-            yield self.engine_version
-        if self.backend or self.instructions:
-            yield " on ".join(filter(None, (self.backend, self.instructions)))
-        for name, word in (("weights", self.weight_dtype), ("computing", self.compute_dtype)):
-            if word:
-                yield f"{name} {word}"
-        if self.kv_cache_dtype:
-            yield f"KV cache {self.kv_cache_dtype}"
+        return line_of(self.to_spec())
 
 
 UNSAID = Runtime()
@@ -141,6 +129,12 @@ _FIELDS = (
     _Field("numerics", "kvCacheDtype", "kv_cache_dtype", DTYPES),
 )  # fmt: skip
 _PARTS = tuple(dict.fromkeys(f.part for f in _FIELDS))
+
+
+def line_of(spec: Mapping[str, Mapping[str, str]]) -> str:
+    """`engine` and `numerics` of a manifest or a report in one line, for people; '' where nothing is said."""
+    version = spec.get("engine", {}).get("version", "")
+    return ", ".join(filter(None, [version, *(f"{key} {word}" for key, word in spec.get("numerics", {}).items())]))
 
 
 def _part(value: Any, part: str, field: str) -> dict[str, str]:

@@ -6,12 +6,13 @@ state.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from pinrail_contract.metrics import FILES_DIFFER
 from pinrail_contract.pins import ModelManifest
+from pinrail_contract.runtime import UNSAID, Runtime
 
 from . import names, pods
 from .drift import is_applied
@@ -19,6 +20,7 @@ from .manifests import objects_for
 from .observed import Body, Observed, Pod, Ref, Workload
 from .overview import what_matters
 from .phrases import conditions, is_healthy, is_seen, seconds_since
+from .runtimes import pins_of
 from .scaling_policy import ScalingPolicy
 from .types import InferenceService
 
@@ -31,6 +33,7 @@ class Report:
 
     digest: str = ""  # of the manifest that it verified, FILES_DIFFER, or empty where it says neither
     problem: str = ""  # why it was not heard
+    runtime: Runtime = UNSAID  # its engine and numerics, as far as it names them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +63,7 @@ def explanation(facts: Facts, now: datetime) -> Told:
     return {
         **head,
         "pinned": _pinned(facts.service, facts.observed),
-        "pods": [_pod(p, facts, facts.service, now) for p in facts.pods],
+        "pods": _pods(facts, facts.service, facts.observed, now),
         "replicas": _replicas(facts.body, facts.service, facts.observed, now),
         "blocks": blocks,
         "upgrade": {
@@ -142,6 +145,7 @@ def _manifest(manifest: ModelManifest) -> Told:
         "sourceRevision": manifest.source.revision or None,
         "bytes": manifest.total_size,
         "files": [f.to_json() for f in manifest.files],
+        "runtime": manifest.runtime.to_spec(),
     }
 
 
@@ -153,14 +157,22 @@ def _no_manifest(observed: Observed) -> Told:
         "sourceRevision": None,
         "bytes": None,
         "files": [],
+        "runtime": None,
     }
 
 
-def _pod(body: Body, facts: Facts, service: InferenceService, now: datetime) -> Told:
+def _pods(facts: Facts, service: InferenceService, observed: Observed, now: datetime) -> list[Told]:
+    pinned = pins_of(observed, {Pod.from_body(p).pin for p in facts.pods})
+    return [_pod(p, facts, service, pinned, now) for p in facts.pods]
+
+
+def _pod(body: Body, facts: Facts, service: InferenceService, pinned: Mapping[str, Runtime], now: datetime) -> Told:
+    """Of one pod; `pinned` is what manifests pin of engine and numerics, by digest."""
     pod, status = Pod.from_body(body), body.get("status", {})
     report = facts.reports.get(pod.name, Report(problem="it is not ready"))
     if not report.digest and pod.is_ready and pod.verified:
-        report = Report(pod.verified)  # its engine does not say, and its init container did
+        report = replace(report, digest=pod.verified, problem="")  # its engine does not say; its init container did
+    different = pinned.get(pod.pin, UNSAID).differences(report.runtime)
     containers = status.get("containerStatuses")
     return {
         "name": pod.name,
@@ -169,8 +181,10 @@ def _pod(body: Body, facts: Facts, service: InferenceService, now: datetime) -> 
         "ready": pod.is_ready,
         "ending": pod.is_ending,
         "quarantined": pod.quarantine or None,
-        "verified": False if pod.is_quarantined else verdict(report, service.model.digest),
+        "verified": False if pod.is_quarantined or different else verdict(report, service.model.digest),
         "reported": report.digest or None,
+        "runs": report.runtime.to_spec() or None,
+        "differs": [str(d) for d in different],
         "notHeard": None if pod.is_quarantined else report.problem or None,
         "restarts": None if containers is None else sum(c.get("restartCount", 0) for c in containers),
         "ageSeconds": seconds_since(body["metadata"].get("creationTimestamp"), now),

@@ -1,18 +1,19 @@
-"""Asks every ready replica for its load and for the digest that it verified. I/O.
+"""Asks every ready replica for its load, for the digest that it verified and for what it runs. I/O.
 
 Straight to the pod's address: a Service would answer for any one of them, and a proxy for none.
 """
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import aiohttp
 
 from pinrail_contract import endpoints
 from pinrail_contract.errors import SampleError
-from pinrail_contract.metrics import LoadSample, parse, verified_digest
+from pinrail_contract.metrics import LoadSample, parse, runtime, verified_digest, version_runtime
+from pinrail_contract.runtime import UNSAID, Runtime
 
 from .observed import Pod
 
@@ -27,6 +28,7 @@ class Scrape:
 
     load: LoadSample | None = None
     digest: str = ""  # of the manifest that it verified; empty where the page names none
+    runtime: Runtime | None = None  # its engine and numerics, as far as it names them; None where no page was read
     error: str = ""
 
 
@@ -51,16 +53,29 @@ class Scraper:
         return {pod.name: answer for pod, answer in zip(asked, answers, strict=True)}
 
     async def _page(self, pod: Pod) -> Scrape:
-        host = f"[{pod.ip}]" if ":" in pod.ip else pod.ip
         try:
-            async with self.session.get(
-                f"http://{host}:{self.port}{endpoints.METRICS}", allow_redirects=False
-            ) as answer:
-                if answer.status != 200:
-                    return Scrape(error=f"status {answer.status}, want 200")
-                return read_page(await _read(answer))
+            status, page = await self._get(pod, endpoints.METRICS)
         except (aiohttp.ClientError, TimeoutError, OSError) as e:
             return Scrape(error=f"{type(e).__name__}: {e}")
+        if status != 200:
+            return Scrape(error=f"status {status}, want 200")
+        told = read_page(page)
+        is_asked = bool(pod.verified) and told.runtime == UNSAID  # an engine that is not ours
+        return replace(told, runtime=await self._version(pod)) if is_asked else told
+
+    async def _version(self, pod: Pod) -> Runtime | None:
+        """What an engine that is not ours says of its version; None where it did not answer."""
+        try:
+            status, answer = await self._get(pod, endpoints.VERSION)
+        except (aiohttp.ClientError, TimeoutError, OSError):
+            return None
+        return version_runtime(answer.decode(errors="replace")) if status == 200 else UNSAID
+
+    async def _get(self, pod: Pod, path: str) -> tuple[int, bytes]:
+        """Status and body; raises as aiohttp does."""
+        host = f"[{pod.ip}]" if ":" in pod.ip else pod.ip
+        async with self.session.get(f"http://{host}:{self.port}{path}", allow_redirects=False) as answer:
+            return answer.status, await _read(answer) if answer.status == 200 else b""
 
 
 async def _read(answer: aiohttp.ClientResponse) -> bytes:
@@ -74,12 +89,15 @@ async def _read(answer: aiohttp.ClientResponse) -> bytes:
 
 
 def read_page(page: bytes) -> Scrape:
-    """A metrics page; the digest counts even where the load cannot be read."""
+    """A metrics page; digest and runtime count even where the load cannot be read."""
     if len(page) > MAX_PAGE:
         return Scrape(error=f"got more than {MAX_PAGE} bytes, want a metrics page")
-    text, digest = page.decode(errors="replace"), ""
+    text = page.decode(errors="replace")
     try:
-        digest = verified_digest(text)
-        return Scrape(parse(text), digest)
+        told = Scrape(None, verified_digest(text), runtime=runtime(text))
     except SampleError as e:
-        return Scrape(None, digest, str(e))
+        return Scrape(error=str(e))
+    try:
+        return replace(told, load=parse(text))
+    except SampleError as e:
+        return replace(told, error=str(e))

@@ -86,7 +86,7 @@ class Reconciler:
         course = rollout.PROCEED
         if blocker is None and not service.paused:
             course = rollout.choose(service, observed, target, self.now())
-        verdict = quarantine.judge(service, observed, memory.digests, target)
+        verdict = quarantine.judge(service, observed, memory.digests, target, memory.runtimes)
         loads = memory.loads_at(self.clock())
         plan = plan_for(service, observed, blocker, image, decision, course, loads, verdict)
         memory.keep(service, observed if plan.is_empty and blocker is None else None, self.clock())
@@ -99,6 +99,7 @@ class Reconciler:
             blocker=blocker,
             decision=decision,
             digests=memory.digests,
+            runtimes=memory.runtimes,
             done=Plan() if refused else plan,
             course=course,
         )
@@ -118,7 +119,8 @@ class Reconciler:
         for pod, error in errors.items() - memory.errors.items():
             log.warning("no load from %s of %s: %s", pod, service.key, error)
         memory.errors = errors
-        memory.note(loads, digests, observed, self.clock())
+        runtimes = {pod: a.runtime for pod, a in answers.items() if a.runtime is not None}
+        memory.note(loads, digests, observed, self.clock(), runtimes)
         return memory
 
     async def _apply(self, service: InferenceService, plan: Plan, decision: Decision | None) -> Blocker | None:
@@ -160,7 +162,7 @@ def _is_watched(view: View) -> bool:
     ready = view.observed.ready_pods
     is_kept_out = view.blocker is not None and view.blocker.reason is Blocked.NAME_TAKEN
     is_moving = view.decision is not None or view.is_applying or is_kept_out or _waits_for_a_node(view)
-    return is_moving or any(p.name not in view.digests for p in ready)
+    return is_moving or any(p.name not in view.digests for p in ready) or view.has_unheard
 
 
 def _waits_for_a_node(view: View) -> bool:

@@ -104,12 +104,13 @@ def test_a_difference_names_its_field_what_was_seen_and_what_is_wanted() -> None
 @pytest.mark.parametrize(
     ("said", "line"),
     [
-        (FULL, "0.1.0, native on avx512_fp16, weights bfloat16, computing float16, KV cache bfloat16"),
+        (FULL, "0.1.0, backend native, instructions avx512_fp16, weightDtype bfloat16, computeDtype float16, "
+         "kvCacheDtype bfloat16"),
         (Runtime(engine_version="0.32.0"), "0.32.0"),
-        (Runtime(instructions="neon"), "neon"),
+        (Runtime(instructions="neon"), "instructions neon"),
         (UNSAID, ""),
     ],
-)
+)  # fmt: skip
 def test_people_read_it_in_one_line(said: Runtime, line: str) -> None:
     assert str(said) == line
 
