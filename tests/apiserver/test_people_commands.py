@@ -23,6 +23,7 @@ from operator_builders import DIGEST, IMAGE, load, manifest
 from pinrail_contract.command import Command
 from pinrail_contract.errors import PinrailError
 from pinrail_contract.metrics import MANIFEST_INFO, VERIFIED
+from pinrail_contract.pins import ModelManifest
 from pinrail_operator import diff_command, explain_command, history_command, rollback_command, status_command
 from pinrail_operator.cluster import Cluster
 from pinrail_operator.metrics import Scrape
@@ -136,9 +137,9 @@ async def serving(world: World, **spec: Any) -> None:
 async def test_status_tells_each_service_of_a_namespace_in_a_line(world: World) -> None:
     await serving(world)
     lines = (await world.says(status_command.command)).splitlines()
-    assert lines[0].split() == ["NAME", "PIN", "VERIFIED", "READY", "SCALING", "REVISION", "CONDITION", "AGE"]
+    assert lines[0].split() == ["NAME", "PIN", "ENGINE", "VERIFIED", "READY", "SCALING", "REVISION", "CONDITION", "AGE"]
     revision = world.kube.get("infs", "chat")["status"]["revision"]["current"]
-    assert lines[1].split()[:7] == ["chat", DIGEST[7:19], "1/1", "1/1", "Fixed", revision, "Serving"]
+    assert lines[1].split()[:8] == ["chat", DIGEST[7:19], "?", "1/1", "1/1", "Fixed", revision, "Serving"]
 
 
 async def test_status_of_all_namespaces_names_them(world: World) -> None:
@@ -178,6 +179,24 @@ async def test_explain_asks_each_ready_pod_what_it_verified_itself(
     world.add_pod("chat-1", port, **READY | {"podIP": address})
     pod = (await world.told(explain_command.command, "chat"))["pods"][0]
     assert (pod["verified"], pod["reported"], pod["notHeard"]) == (verdict, digest, None)
+
+
+async def test_explain_asks_each_ready_pod_which_engine_it_is(
+    world: World, page: Callable[[str], tuple[str, int]]
+) -> None:
+    document = pin(engine={"version": "0.2.0"})
+    digest = ModelManifest.from_spec(document["spec"]).digest
+    labels = f'digest="{digest}",verification="{VERIFIED}",engine_version="0.1.0",weight_dtype="int8"'
+    address, port = page(f"{MANIFEST_INFO}{{{labels}}} 1\n")
+    model = {"name": "tiny", "manifestRef": {"name": "tiny-v1"}, "digest": digest}
+    world.kube.apply(document, service(model=model))
+    await world.reconcile()
+    world.add_pod("chat-1", port, **READY | {"podIP": address})
+    told = await world.told(explain_command.command, "chat")
+    assert told["pinned"]["runtime"] == {"engine": {"version": "0.2.0"}}
+    (pod,) = told["pods"]
+    assert pod["runs"] == {"engine": {"version": "0.1.0"}, "numerics": {"weightDtype": "int8"}}
+    assert (pod["verified"], pod["differs"]) == (False, ["spec.engine.version: got 0.1.0, want 0.2.0"])
 
 
 async def test_a_pod_that_does_not_answer_is_not_known_rather_than_verified(world: World) -> None:
