@@ -147,7 +147,7 @@ def verified_digest(text: str) -> str:
     return said.get(labels.get("verification", ""), "")
 
 
-def runtime(text: str) -> Runtime:
+def reported_runtime(text: str) -> Runtime:
     """The engine and the numerics that a replica says it runs, as far as it does.
 
     Raises SampleError where it says so twice.

@@ -46,7 +46,7 @@ class Runtime:
     backend: str = ""  # native or torch
     instructions: str = ""  # a processor's instruction set, or an accelerator's name
     weight_dtype: str = ""  # that weights are kept in
-    compute_dtype: str = ""  # that weights are multiplied in; sums are in float32 or wider
+    compute_dtype: str = ""  # that weights are multiplied in
     kv_cache_dtype: str = ""
 
     @classmethod

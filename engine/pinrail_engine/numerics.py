@@ -23,7 +23,7 @@ def runtime_of(engine_version: str, *, backend: str, dtype: str, quantization: s
 
 
 def compute_dtype(backend: str, dtype: str, quantization: str, instructions: str) -> str:
-    """What weights are multiplied in; sums are in float32.
+    """What weights are multiplied in.
 
     | backend | dtype    | quantization | instructions | computes in |
     |---------|----------|--------------|--------------|-------------|

@@ -16,7 +16,7 @@ from kubernetes import client, config
 
 from pinrail_contract import endpoints
 from pinrail_contract.errors import SampleError
-from pinrail_contract.metrics import runtime, verified_digest, version_runtime
+from pinrail_contract.metrics import reported_runtime, verified_digest, version_runtime
 from pinrail_contract.runtime import UNSAID, Runtime
 
 from . import names, pods
@@ -134,7 +134,7 @@ class Lookup:
             return Report(problem=f"status {status} for its metrics page: {_said(page)}")
         text = page.decode(errors="replace")
         try:
-            digest, runs = verified_digest(text), runtime(text)
+            digest, runs = verified_digest(text), reported_runtime(text)
         except SampleError as e:
             return Report(problem=str(e))
         runs = self._version(pod) if runs == UNSAID and Pod.from_body(pod).verified else runs

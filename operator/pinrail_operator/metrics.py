@@ -12,7 +12,7 @@ import aiohttp
 
 from pinrail_contract import endpoints
 from pinrail_contract.errors import SampleError
-from pinrail_contract.metrics import LoadSample, parse, runtime, verified_digest, version_runtime
+from pinrail_contract.metrics import LoadSample, parse, reported_runtime, verified_digest, version_runtime
 from pinrail_contract.runtime import UNSAID, Runtime
 
 from .observed import Pod
@@ -94,7 +94,7 @@ def read_page(page: bytes) -> Scrape:
         return Scrape(error=f"got more than {MAX_PAGE} bytes, want a metrics page")
     text = page.decode(errors="replace")
     try:
-        told = Scrape(None, verified_digest(text), runtime=runtime(text))
+        told = Scrape(None, verified_digest(text), runtime=reported_runtime(text))
     except SampleError as e:
         return Scrape(error=str(e))
     try:

@@ -114,24 +114,25 @@ def wrong_pods(observed: Observed, digests: Mapping[str, str], runtimes: Runtime
     """Ready pods that report something else than their pin, and those that did and now say nothing."""
     judged = [p for p in observed.ready_pods if p.pin]
     pins = pins_of(observed, {p.pin for p in judged})
-    found = [_compared(p, digests.get(p.name, ""), pins.get(p.pin, UNSAID), runtimes.get(p.name)) for p in judged]
+    said = [(p, digests.get(p.name, ""), runtimes.get(p.name, UNSAID)) for p in judged]
+    found = [_compared(p, digest, pins.get(p.pin, UNSAID), runtime) for p, digest, runtime in said]
     return tuple(w for w in found if w is not None)
 
 
-def _compared(pod: Pod, digest: str, pinned: Runtime, runtime: Runtime | None) -> Wrong | None:
+def _compared(pod: Pod, digest: str, pinned: Runtime, runtime: Runtime) -> Wrong | None:
     """What is wrong with a pod, by its own pin.
 
     Args:
         pod: That is ready.
         digest: That it reported; empty where it has not.
         pinned: The engine and numerics of its manifest.
-        runtime: What it reported of its own; None where it has not answered.
+        runtime: What it reported of its own.
     """
     if digest not in ("", pod.pin):
         return Wrong(pod, digest)
-    if different := pinned.differences(runtime or UNSAID):
+    if different := pinned.differences(runtime):
         return Wrong(pod, digest, different)
-    is_silent = not digest or (pinned != UNSAID and runtime is None)
+    is_silent = not digest or (pinned != UNSAID and runtime == UNSAID)
     return Wrong(pod, "") if is_silent and pod.mark == BARRED else None
 
 

@@ -60,6 +60,8 @@ def verdict(there: Observed, runtimes: dict[str, Runtime], **spec: Any) -> Verdi
         pytest.param(seen(apart=MOST), {"chat-b": OTHER_VERSION}, [], ["chat-b"], id="past so many"),
         pytest.param(seen(A, replace(B, mark=BARRED), apart=MOST), {"chat-a": RIGHT}, [], ["chat-b"],
                      id="a barred one whose engine is silent stays barred, though its files were verified before"),
+        pytest.param(seen(A, replace(B, mark=BARRED), apart=MOST), {"chat-a": RIGHT, "chat-b": UNSAID}, [], ["chat-b"],
+                     id="so does one that no longer says what it runs"),
         pytest.param(seen(A, replace(B, mark=BARRED), apart=MOST), {"chat-b": RIGHT}, [], [],
                      id="a barred one that reports its pin serves"),
         pytest.param(seen(replace(A, tolerates=True)), {"chat-a": OTHER_VERSION}, [], [],

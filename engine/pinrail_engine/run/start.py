@@ -207,6 +207,6 @@ def _identity(spec: LaunchSpec, model: VerifiedModel, computing: Computing) -> I
         raise MismatchError(model.digest, different)
     for difference in different:
         log.warning("the manifest pins another engine, served all the same: %s", difference)
-    return (
-        replace(identity, verification=ENGINE_DIFFERS) if different and identity.verification == VERIFIED else identity
-    )
+    if different and identity.verification == VERIFIED:
+        return replace(identity, verification=ENGINE_DIFFERS)
+    return identity

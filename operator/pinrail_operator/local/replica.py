@@ -67,7 +67,7 @@ async def refresh(replica: Replica, session: aiohttp.ClientSession, now: float) 
             page = await response.text()
         replica.load, replica.loaded_at = metrics.parse(page), now
         replica.generated = metrics.total(page, metrics.GENERATION_TOKENS)
-        replica.digest, replica.runtime = metrics.verified_digest(page), metrics.runtime(page)
+        replica.digest, replica.runtime = metrics.verified_digest(page), metrics.reported_runtime(page)
     except (aiohttp.ClientError, TimeoutError, SampleError):
         return
 
