@@ -43,6 +43,15 @@ def loads_strict(text: str | bytes, path: str) -> Any:
         raise ManifestError(path, f"is not JSON: {e}") from e
 
 
+def known(value: Any, field: str, names: set[str]) -> None:
+    """Raises ManifestError unless `value` is an object that holds none but `names`."""
+    if not isinstance(value, Mapping):
+        raise ManifestError(field, f"got {type(value).__name__}, want an object")
+    for key in value:
+        if key not in names:
+            raise ManifestError(f"{field}.{key}", f"is not a known field, want one of {', '.join(sorted(names))}")
+
+
 def _refuse_floats(value: Any, path: str) -> None:
     if isinstance(value, float):
         raise ManifestError(path, f"{value!r} is a float, want an integer or a decimal string")

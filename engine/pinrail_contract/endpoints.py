@@ -11,6 +11,9 @@ READY = "/ready"
 
 METRICS = "/metrics"
 
+VERSION = "/version"
+"""Where vLLM says its version; its metrics do not, as ours do."""
+
 CACHE_EVENTS = "/cache_events"
 """What the prefix cache holds, as a log; there only where the engine was told to show it."""
 

@@ -4,12 +4,14 @@ Where vLLM has a figure its name is used, so that gateways, dashboards and the o
 What vLLM lacks is `pinrail_…`.
 """
 
+import json
 import math
 import re
 from dataclasses import dataclass
 
 from .errors import SampleError
 from .pins import DIGEST
+from .runtime import UNSAID, Runtime
 
 # Gauges
 RUNNING = "vllm:num_requests_running"
@@ -58,7 +60,7 @@ KV_BLOCKS = "pinrail_kv_blocks"  # by state: live, cached (free to take, but hol
 LAST_STEP_AGE = "pinrail_last_step_age_seconds"
 OLDEST_WAITING = "pinrail_oldest_waiting_seconds"
 ENGINE_INFO = "pinrail_engine_info"  # labels backend, instructions, dtype, quantization, threads
-MANIFEST_INFO = "pinrail_model_manifest_info"  # labels digest, engine_version, verification
+MANIFEST_INFO = "pinrail_model_manifest_info"  # labels digest, verification, and all fields of `runtime.Runtime`
 LOAD_SECONDS = "pinrail_startup_seconds"  # by phase: import, verify, load, allocate, warmup
 STEP_TIME = "pinrail_step_time_seconds_per"  # seconds by term: step, token, sampled, read, pair; fitted
 OUTPUT_SHARE = "pinrail_expected_output_share"  # 0 to 1, of max_tokens that outputs are expected to take
@@ -89,6 +91,7 @@ OUTPUT_BUCKETS = (16, 128, 512, 2048)  # tokens, values of output_bucket: the mo
 
 VERIFIED = "verified"  # label of MANIFEST_INFO: every file is the one that the manifest names
 MISMATCHED = "mismatched"  # label of MANIFEST_INFO: some are not, and are served all the same
+ENGINE_DIFFERS = "engine_differs"  # label of MANIFEST_INFO: all files are; engine or numerics are not, and serve
 FILES_DIFFER = "files differ"
 """Stands where a verified digest would, for a replica that serves other files, as Verification.WARN lets it."""
 
@@ -140,12 +143,34 @@ def parse(text: str) -> LoadSample:
 
 def verified_digest(text: str) -> str:
     """The digest of the manifest that a replica's files were found to be, FILES_DIFFER, or '' where it says neither."""
-    page = _Page.read(text)
-    labels = page.labels(MANIFEST_INFO) if page.has(MANIFEST_INFO) else {}
+    labels = _manifest_labels(text)
     digest = labels.get("digest", "")
     if not DIGEST.fullmatch(digest):
         return ""
-    return {VERIFIED: digest, MISMATCHED: FILES_DIFFER}.get(labels.get("verification", ""), "")
+    said = {VERIFIED: digest, ENGINE_DIFFERS: digest, MISMATCHED: FILES_DIFFER}
+    return said.get(labels.get("verification", ""), "")
+
+
+def reported_runtime(text: str) -> Runtime:
+    """The engine and the numerics that a replica says it runs, as far as it does.
+
+    Raises SampleError where it says so twice.
+    """
+    return Runtime.from_labels(_manifest_labels(text))
+
+
+def version_runtime(answer: str) -> Runtime:
+    """What vLLM's answer to `/version` says of it; UNSAID where it is another kind of answer."""
+    try:
+        version = json.loads(answer)["version"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return UNSAID
+    return Runtime.from_labels({"engine_version": version}) if isinstance(version, str) else UNSAID
+
+
+def _manifest_labels(text: str) -> dict[str, str]:
+    page = _Page.read(text)
+    return page.labels(MANIFEST_INFO) if page.has(MANIFEST_INFO) else {}
 
 
 def fetched_share(text: str) -> float:

@@ -1,7 +1,7 @@
 """The model manifest: a closed list of files, each by size and sha256, and the digest over all of it. Pure.
 
-The digest covers what is served and leaves out `source`, where the bytes come from: a mirror, a volume or a
-laptop folder with the same bytes is the same pin.
+The digest covers what is served, and what computes it where that is pinned. It leaves out `source`, where the bytes
+come from: a mirror, a volume or a laptop folder with the same bytes is the same pin.
 """
 
 import re
@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Self
 
-from .canonical import canonical_bytes, sha256_of
+from .canonical import canonical_bytes, known, sha256_of
 from .errors import ManifestError
+from .runtime import UNSAID, Runtime
 
 SCHEMA_VERSION = 1
 API_VERSION = "pinrail.dev/v1alpha1"
@@ -190,11 +191,12 @@ class ModelManifest:
     files: tuple[FilePin, ...]  # sorted by path, no two alike
     architecture: Architecture
     source: Source
+    runtime: Runtime = UNSAID  # engine and numerics, as far as they are pinned
 
     @classmethod
     def from_spec(cls, spec: Any, field: str = "spec") -> Self:
         """Parse a ModelManifest's `spec`; raises ManifestError with the field, what was seen and what is wanted."""
-        known(spec, field, {"schemaVersion", "files", "architecture", "source"})
+        known(spec, field, {"schemaVersion", "files", "architecture", "source", "engine", "numerics"})
         version = spec.get("schemaVersion")
         if version != SCHEMA_VERSION or isinstance(version, bool):
             raise ManifestError(
@@ -209,11 +211,19 @@ class ModelManifest:
             files,
             Architecture.from_json(spec.get("architecture"), f"{field}.architecture"),
             Source.from_json(spec.get("source"), f"{field}.source"),
+            Runtime.from_spec(spec, field),
             field=field,
         )
 
     @classmethod
-    def of(cls, files: Iterable[FilePin], architecture: Architecture, source: Source, field: str = "spec") -> Self:
+    def of(
+        cls,
+        files: Iterable[FilePin],
+        architecture: Architecture,
+        source: Source,
+        runtime: Runtime = UNSAID,
+        field: str = "spec",
+    ) -> Self:
         """Check what no single file can show: unique names, one config, weights, a tokenizer."""
         ordered = tuple(sorted(files, key=lambda f: f.path))
         names = [f.path for f in ordered]
@@ -224,7 +234,7 @@ class ModelManifest:
         for role in (Role.CONFIG, Role.WEIGHTS, Role.TOKENIZER):
             if role not in roles:
                 raise ManifestError(f"{field}.files", f"has no file of role {role}, want at least one")
-        return cls(ordered, architecture, source)
+        return cls(ordered, architecture, source, runtime)
 
     def to_spec(self) -> dict[str, Any]:
         return {**self._identity(), "source": self.source.to_json()}
@@ -250,6 +260,7 @@ class ModelManifest:
             "schemaVersion": SCHEMA_VERSION,
             "architecture": self.architecture.to_json(),
             "files": [f.to_json() for f in self.files],
+            **self.runtime.to_spec(),
         }
 
 
@@ -270,15 +281,6 @@ def role_of(name: str) -> Role | None:
     if name.endswith(".safetensors"):
         return Role.WEIGHTS
     return fixed.get(name)
-
-
-def known(value: Any, field: str, names: set[str]) -> None:
-    """Raises ManifestError unless `value` is an object that holds none but `names`."""
-    if not isinstance(value, Mapping):
-        raise ManifestError(field, f"got {type(value).__name__}, want an object")
-    for key in value:
-        if key not in names:
-            raise ManifestError(f"{field}.{key}", f"is not a known field, want one of {', '.join(sorted(names))}")
 
 
 def _positive(value: Any, field: str) -> int:

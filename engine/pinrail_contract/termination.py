@@ -18,6 +18,7 @@ class ExitCode:
     USAGE = 2
     MODEL_MISMATCH = 64  # the files are not those of the manifest
     MANIFEST_MISMATCH = 65  # the manifest is not the one that was pinned
+    ENGINE_MISMATCH = 66  # the engine, or what it computes in, is not what the manifest pins
     HUNG = 70  # work exists and no step was made
 
 
@@ -25,6 +26,7 @@ class Reason(StrEnum):
     VERIFIED = "Verified"  # the message is the digest
     MODEL_MISMATCH = "ModelMismatch"
     MANIFEST_MISMATCH = "ManifestMismatch"
+    ENGINE_MISMATCH = "EngineMismatch"
     FETCH_FAILED = "FetchFailed"
     CACHE_FAILED = "CacheFailed"
     API_KEYS_MISSING = "ApiKeysMissing"

@@ -5,12 +5,15 @@ PinrailError (of the contract)
     ├── ConfigError    config.json describes a network that this engine does not compute
     ├── WeightsError   the weight files do not hold the tensors that config.json asks for
     ├── LaunchError    the flags do not fit the model or the machine
-    └── KeysError      the folder of API keys lets nobody in
+    ├── KeysError      the folder of API keys lets nobody in
+    └── MismatchError  the manifest pins another engine, or other numerics
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from pinrail_contract.errors import PinrailError
+from pinrail_contract.runtime import Difference
 
 
 class EngineError(PinrailError):
@@ -41,6 +44,20 @@ class KeysError(EngineError):
 
     def __init__(self, folder: Path, problem: str) -> None:
         super().__init__(f"--api-keys-dir: {folder} {problem}, want a folder with a key in each file")
+
+
+class MismatchError(EngineError):
+    """This engine, or what it would compute in, is not what the manifest pins; the message names every field.
+
+    Args:
+        digest: Of the manifest.
+        differences: Between what it pins and what this engine is.
+    """
+
+    def __init__(self, digest: str, differences: Iterable[Difference]) -> None:
+        listed = "; ".join(str(d) for d in differences)
+        step = "run the version and the flags (--backend, --dtype, --quantization) that it pins, or pin what runs here"
+        super().__init__(f"manifest {digest} pins another engine: {listed}; {step}")
 
 
 class LaunchError(EngineError):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
 from pinrail_contract import metrics as names
+from pinrail_contract.runtime import Runtime
 
 from .core.commit import Outcome
 from .core.plan import StepPlan
@@ -18,6 +19,7 @@ from .core.request import Finished, Request
 from .core.step_time import TERMS
 from .core.types import FinishReason
 from .metric_families import Buckets, ByLength, Page
+from .numerics import runtime_of
 
 _SECONDS = (
     *(0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75),
@@ -91,9 +93,21 @@ class Identity:
     max_num_seqs: int
     computing: Computing
 
+    @property
+    def runtime(self) -> Runtime:
+        c = self.computing
+        return runtime_of(
+            self.engine_version,
+            backend=c.backend,
+            dtype=c.dtype,
+            quantization=c.quantization,
+            instructions=c.instructions,
+        )
+
 
 class Metrics:
     def __init__(self, identity: Identity) -> None:
+        self.identity = identity
         self._page = Page({"model_name": identity.model_name, "engine": "0"})
         self._process = CollectorRegistry()
         ProcessCollector(registry=self._process)  # process_start_time_seconds, memory, processor time
@@ -249,8 +263,9 @@ class Metrics:
         self._evicted.value = load.evicted_blocks
 
     def _set_identity(self, identity: Identity) -> None:
-        info = self._page.gauge(names.MANIFEST_INFO, "What is served.", "digest", "engine_version", "verification")
-        info.series(identity.digest, identity.engine_version, identity.verification).value = 1
+        runs = identity.runtime.labels()
+        info = self._page.gauge(names.MANIFEST_INFO, "What is served.", "digest", "verification", *runs)
+        info.series(identity.digest, identity.verification, *runs.values()).value = 1
         c = identity.computing
         engine = self._page.gauge(
             names.ENGINE_INFO, "What computes.", "backend", "instructions", "dtype", "quantization", "threads"

@@ -22,7 +22,7 @@ from pinrail_contract.pins import ModelManifest
 from pinrail_contract.progress import ProgressBar
 from pinrail_contract.termination import ExitCode, Reason, Termination, write
 
-from .errors import KeysError
+from .errors import KeysError, MismatchError
 
 if TYPE_CHECKING:
     from .api.keys import ApiKeys
@@ -41,6 +41,8 @@ def _run(argv: list[str]) -> int:
         return _serve_pinned(spec)
     except ModelError as e:
         return _end(ExitCode.MODEL_MISMATCH, Reason.MODEL_MISMATCH, str(e))
+    except MismatchError as e:
+        return _end(ExitCode.ENGINE_MISMATCH, Reason.ENGINE_MISMATCH, str(e))
     except KeysError as e:
         return _end(ExitCode.FAILED, Reason.API_KEYS_MISSING, str(e))
     except PinrailError as e:
@@ -120,12 +122,14 @@ def _serve_http(spec: LaunchSpec, model: "VerifiedModel", engine: "EngineLoop", 
     from .run.watchdog import Watchdog
     from .text.pipeline import TextPipeline
 
-    text = TextPipeline.from_files(model.read)
+    text, identity = TextPipeline.from_files(model.read), engine.metrics.identity
+    differing = model.manifest.runtime.differences(identity.runtime)
     info = ServerInfo(
         model_name=spec.served_model_name,
         manifest_digest=model.digest,
-        verification=model.verdict,
-        mismatches=tuple(str(m) for m in model.mismatches),
+        verification=identity.verification,
+        mismatches=tuple(str(m) for m in (*model.mismatches, *differing)),
+        runtime=identity.runtime,
         created=int(time.time()),
         cache_events=spec.cache_events is Switch.ON,
     )

@@ -122,7 +122,7 @@ def consequence(pair: Pair, service: InferenceService, around: Surroundings) -> 
         return {"refusals": [], "pods": _untouched(observed, "spec.paused is true")}
     assert observed.manifest is not None, "or a check would have failed"
     now = observed.workload
-    ahead = prospect(service, observed, None, image, {}, around.now)
+    ahead = prospect(service, observed, None, image, around.now)
     then = ahead.revision
     before, after = (now.replicas if now is not None else 0), replicas_after(service, observed)
     restart = now is not None and now.revision != then and before > 0

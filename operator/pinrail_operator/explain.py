@@ -6,18 +6,20 @@ state.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from pinrail_contract.metrics import FILES_DIFFER
 from pinrail_contract.pins import ModelManifest
+from pinrail_contract.runtime import UNSAID, Runtime
 
 from . import checks, history, pods
 from .observed import Body, Observed, Pod, Workload
 from .overview import what_matters
 from .phrases import conditions, is_healthy, is_seen, seconds_since
 from .prospect import Prospect, prospect
+from .runtimes import pins_of
 from .scaling_policy import ScalingPolicy
 from .types import InferenceService
 
@@ -30,6 +32,7 @@ class Report:
 
     digest: str = ""  # of the manifest that it verified, FILES_DIFFER, or empty where it says neither
     problem: str = ""  # why it was not heard
+    runtime: Runtime = UNSAID  # its engine and numerics, as far as it names them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,11 +62,11 @@ def explanation(facts: Facts, now: datetime) -> Told:
     return {
         **head,
         "pinned": _pinned(facts.service, facts.observed),
-        "pods": [_pod(p, facts, facts.service, now) for p in facts.pods],
+        "pods": _pods(facts, facts.service, facts.observed, now),
         "replicas": _replicas(facts.body, facts.service, facts.observed, now),
         "blocks": blocks,
         "upgrade": {
-            "operator": operator_upgrade(facts.body, facts.service, facts.observed, _reported(facts), now),
+            "operator": operator_upgrade(facts.body, facts.service, facts.observed, facts.reports, now),
             "rollout": _rollout(facts.body, facts.observed.workload),
             "capacity": _capacity(_live(facts.observed, "Deployment")),
             "disruptionBudget": _budget(_live(facts.observed, "PodDisruptionBudget")),
@@ -80,7 +83,7 @@ def running_image(observed: Observed) -> str:
 
 
 def operator_upgrade(
-    body: Body, service: InferenceService, observed: Observed, digests: Mapping[str, str], now: datetime
+    body: Body, service: InferenceService, observed: Observed, reports: Mapping[str, Report], now: datetime
 ) -> Told:
     """What an operator of this very version would change in a service that is left as it is.
 
@@ -99,7 +102,9 @@ def operator_upgrade(
         return {"effect": None, "why": "there is no Deployment" if workload is None else "there is no manifest"}
     image = service.engine.image or running_image(observed)
     blocker = checks.first_blocker(service, observed, image)
-    ahead = prospect(service, observed, blocker, image, digests, now)
+    digests = {pod: r.digest for pod, r in reports.items() if r.digest}
+    runtimes = {pod: r.runtime for pod, r in reports.items() if not r.problem}
+    ahead = prospect(service, observed, blocker, image, now, digests, runtimes)
     written = _kinds(ahead)
     seen = {
         "revision": {"now": workload.revision, "then": ahead.revision},
@@ -129,10 +134,6 @@ def _kinds(ahead: Prospect) -> list[str]:
     return [kind for kind in found if kind != history.RECORD]
 
 
-def _reported(facts: Facts) -> dict[str, str]:
-    return {name: report.digest for name, report in facts.reports.items() if report.digest}
-
-
 def _pinned(service: InferenceService, observed: Observed) -> Told:
     manifest, running = observed.manifest, running_image(observed)
     return {
@@ -154,6 +155,7 @@ def _manifest(manifest: ModelManifest) -> Told:
         "sourceRevision": manifest.source.revision or None,
         "bytes": manifest.total_size,
         "files": [f.to_json() for f in manifest.files],
+        "runtime": manifest.runtime.to_spec(),
     }
 
 
@@ -165,14 +167,22 @@ def _no_manifest(observed: Observed) -> Told:
         "sourceRevision": None,
         "bytes": None,
         "files": [],
+        "runtime": None,
     }
 
 
-def _pod(body: Body, facts: Facts, service: InferenceService, now: datetime) -> Told:
+def _pods(facts: Facts, service: InferenceService, observed: Observed, now: datetime) -> list[Told]:
+    pinned = pins_of(observed, {Pod.from_body(p).pin for p in facts.pods})
+    return [_pod(p, facts, service, pinned, now) for p in facts.pods]
+
+
+def _pod(body: Body, facts: Facts, service: InferenceService, pinned: Mapping[str, Runtime], now: datetime) -> Told:
+    """Of one pod; `pinned` is what manifests pin of engine and numerics, by digest."""
     pod, status = Pod.from_body(body), body.get("status", {})
     report = facts.reports.get(pod.name, Report(problem="it is not ready"))
     if not report.digest and pod.is_ready and pod.verified:
-        report = Report(pod.verified)  # its engine does not say, and its init container did
+        report = replace(report, digest=pod.verified, problem="")  # its engine does not say; its init container did
+    different = pinned.get(pod.pin, UNSAID).differences(report.runtime)
     containers = status.get("containerStatuses")
     return {
         "name": pod.name,
@@ -181,8 +191,10 @@ def _pod(body: Body, facts: Facts, service: InferenceService, now: datetime) -> 
         "ready": pod.is_ready,
         "ending": pod.is_ending,
         "quarantined": pod.quarantine or None,
-        "verified": False if pod.is_quarantined else verdict(report, service.model.digest),
+        "verified": False if pod.is_quarantined or different else verdict(report, service.model.digest),
         "reported": report.digest or None,
+        "runs": report.runtime.to_spec() or None,
+        "differs": [str(d) for d in different],
         "notHeard": None if pod.is_quarantined else report.problem or None,
         "restarts": None if containers is None else sum(c.get("restartCount", 0) for c in containers),
         "ageSeconds": seconds_since(body["metadata"].get("creationTimestamp"), now),

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+from pinrail_contract.runtime import line_of
+
 from .phrases import NOT_KNOWN, age, known, short, size, table
 from .words import are, counted
 
@@ -43,6 +45,8 @@ def _pinned(pinned: Told) -> Iterator[str]:
         yield f"source    {pinned['source']}{revision}"
         yield f"files     {counted(len(pinned['files']), 'file')}, {size(pinned['bytes'])}"
         yield from _files(pinned["files"])
+        if pinned["runtime"]:
+            yield f"runs as   {line_of(pinned['runtime'])}"
     if pinned["unused"]:
         yield f"unused    {', '.join(pinned['unused'])}: no effect on this source"
     yield f"engine    {known(pinned['engineImage'])} ({pinned['engineImageFrom']})"
@@ -62,11 +66,25 @@ def _pods(pods: list[Told], pinned: str) -> list[str]:
         return ["there is no pod"]
     rows = table([_pod(p) for p in pods])
     differ = [
-        f"{p['name']} reports {p['reported']}, want {pinned}" for p in pods if p["verified"] is False and p["reported"]
+        f"{p['name']} reports {p['reported']}, want {pinned}"
+        for p in pods
+        if p["verified"] is False and p["reported"] not in (None, pinned)
     ]
     silent = [f"{p['name']}: {p['notHeard']}" for p in pods if p["ready"] and p["notHeard"]]
+    differ += [f"{p['name']} reports {d}" for p in pods for d in p["differs"]]
     differ += [p["quarantined"] for p in pods if p["quarantined"]]
-    return [rows, *differ, *silent, *(f"{p['name']}: {p['problem']}" for p in pods if p["problem"])]
+    return [rows, *_runs(pods), *differ, *silent, *(f"{p['name']}: {p['problem']}" for p in pods if p["problem"])]
+
+
+def _runs(pods: list[Told]) -> Iterator[str]:
+    """Engine and numerics as they are reported, once for all pods that report the same."""
+    by_line: dict[str, list[str]] = {}
+    for pod in pods:
+        if pod["runs"]:
+            by_line.setdefault(line_of(pod["runs"]), []).append(pod["name"])
+    for line, names in by_line.items():
+        who = "each" if len(names) == len(pods) else ", ".join(names)
+        yield f"{who} runs {line}" if len(names) == 1 or who == "each" else f"{who} run {line}"
 
 
 def _pod(pod: Told) -> dict[str, str]:

@@ -8,11 +8,13 @@ from pinrail_contract.termination import Reason
 
 from .observed import Fault, Pod
 
-MISMATCHES = (str(Reason.MODEL_MISMATCH), str(Reason.MANIFEST_MISMATCH))
+MISMATCHES = (str(Reason.MODEL_MISMATCH), str(Reason.MANIFEST_MISMATCH), str(Reason.ENGINE_MISMATCH))
 
 _STEPS = {
     Reason.MODEL_MISMATCH: "repair the source (`pinrail verify MANIFEST DIR` names every file), or pin what is there",
     Reason.MANIFEST_MISMATCH: "name the digest of the manifest that you mean in spec.model.digest",
+    Reason.ENGINE_MISMATCH: "set image, backend, dtype and quantization of spec.engine to what the manifest pins, and "
+    "spec.nodeSelector where it pins instructions; or pin what runs (`pinrail pin --engine-version …`)",
     Reason.API_KEYS_MISSING: "put a key into the Secret that spec.security.apiKeySecretRef names",
     Reason.VERIFIED: "see the container's log",
     Reason.FETCH_FAILED: "check that pods can reach the source, that it holds every file of the manifest, and that "
@@ -33,7 +35,7 @@ _KUBELET_STEPS = {
 class Failure:
     reason: str  # ModelMismatch and the like where the container said it, else the kubelet's
     message: str
-    is_mismatch: bool  # the model or manifest is not the pinned one
+    is_mismatch: bool  # model, manifest or engine is not the pinned one
     can_pass: bool  # waiting may help: the pod has no node yet
     since: datetime | None = None  # when the pod was made, or its scheduler first found no node
 

@@ -16,13 +16,15 @@ from kubernetes import client, config
 
 from pinrail_contract import endpoints
 from pinrail_contract.errors import SampleError
-from pinrail_contract.metrics import verified_digest
+from pinrail_contract.metrics import reported_runtime, verified_digest, version_runtime
+from pinrail_contract.runtime import UNSAID, Runtime
 
 from . import pods
 from .api import CONCURRENCY, Api
 from .cluster import Cluster
 from .errors import OperatorError, Refused, SpecError, Unavailable
 from .explain import Facts, Report
+from .observed import Pod
 from .settings import Settings
 from .types import InferenceService, ServiceKey
 from .verifier import running_verifier
@@ -32,6 +34,7 @@ Body = Mapping[str, Any]
 GROUP = "/apis/pinrail.dev/v1alpha1"
 OPERATOR = "app.kubernetes.io/name=pinrail-operator"
 _PAGE_TIMEOUT = (2.0, 3.0)  # seconds to connect, and between two bytes: a pod may hang
+_UNHEARD = (client.ApiException, urllib3.exceptions.HTTPError, OSError)
 _SPEC = "dev.pinrail.v1alpha1."
 
 
@@ -131,21 +134,35 @@ class Lookup:
 
     def _report(self, pod: Body) -> Report:
         """What a pod's own metrics page says, through the API server; never raises."""
-        metadata = pod["metadata"]
-        where = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}:{_port(pod)}/proxy"
         try:
-            parts = self.api.http.param_serialize("GET", where + endpoints.METRICS, auth_settings=["BearerToken"])
-            answer: Any = self.api.http.call_api(*parts[:3], None, _request_timeout=_PAGE_TIMEOUT)
-            page = answer.read()
-        except (client.ApiException, urllib3.exceptions.HTTPError, OSError) as e:
+            status, page = self._page(pod, endpoints.METRICS)
+        except _UNHEARD as e:
             return Report(problem=f"did not answer: {type(e).__name__}")
-        if answer.status != 200:
-            return Report(problem=f"status {answer.status} for its metrics page: {_said(page)}")
+        if status != 200:
+            return Report(problem=f"status {status} for its metrics page: {_said(page)}")
+        text = page.decode(errors="replace")
         try:
-            digest = verified_digest(page.decode(errors="replace"))
+            digest, runs = verified_digest(text), reported_runtime(text)
         except SampleError as e:
             return Report(problem=str(e))
-        return Report(digest, "" if digest else "its metrics page does not say what it verified")
+        runs = self._version(pod) if runs == UNSAID and Pod.from_body(pod).verified else runs
+        return Report(digest, "" if digest else "its metrics page does not say what it verified", runs)
+
+    def _version(self, pod: Body) -> Runtime:
+        """What an engine that is not ours says of its version."""
+        try:
+            status, answer = self._page(pod, endpoints.VERSION)
+        except _UNHEARD:
+            return UNSAID
+        return version_runtime(answer.decode(errors="replace")) if status == 200 else UNSAID
+
+    def _page(self, pod: Body, path: str) -> tuple[int, bytes]:
+        """Status and body of what a pod serves; raises one of _UNHEARD."""
+        metadata = pod["metadata"]
+        where = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}:{_port(pod)}/proxy"
+        parts = self.api.http.param_serialize("GET", where + path, auth_settings=["BearerToken"])
+        answer: Any = self.api.http.call_api(*parts[:3], None, _request_timeout=_PAGE_TIMEOUT)
+        return answer.status, answer.read()
 
 
 def _configured(context: str) -> tuple[client.Configuration, str]:

@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pinrail_contract.metrics import LoadSample
+from pinrail_contract.runtime import Runtime
 
 from .autoscale import Decision, Report, Want, decide
 from .observed import Observed
 from .quarantine import BARRED
+from .runtimes import UNHEARD, Runtimes
 from .scaling_pace import NO_CHANGES
 from .scaling_policy import ScalingMode
 from .types import InferenceService
@@ -24,18 +26,27 @@ class Memory:
     loads: dict[str, tuple[LoadSample, float]] = field(default_factory=dict)  # pod -> its last load, and when
     digests: dict[str, str] = field(default_factory=dict)  # pod -> what it reported; fixed for a pod's life
     fetched: dict[str, int] = field(default_factory=dict)  # pod that fetches its model -> tenths of it
+    runtimes: dict[str, Runtime] = field(default_factory=dict)  # pod -> its engine and numerics; as fixed
     errors: dict[str, str] = field(default_factory=dict)  # pod -> why it was not read, the last time
     unused: str = ""  # the last that was told of fields without effect
     last: Decision | None = None
     known: Observed | None = None  # what a whole look found, while nothing was to be done
     known_of: tuple[int, float] = (0, 0.0)  # the service's generation then, and when
 
-    def note(self, load: Mapping[str, LoadSample], digests: Mapping[str, str], observed: Observed, now: float) -> None:
+    def note(
+        self,
+        load: Mapping[str, LoadSample],
+        digests: Mapping[str, str],
+        observed: Observed,
+        now: float,
+        runtimes: Runtimes = UNHEARD,
+    ) -> None:
         """Take in what pods just said, and forget those that are gone."""
         alive = {p.name for p in observed.pods}
         loads = self.loads | {name: (sample, now) for name, sample in load.items()}
         self.loads = {name: seen for name, seen in loads.items() if name in alive}
         self.digests = {name: digest for name, digest in (self.digests | dict(digests)).items() if name in alive}
+        self.runtimes = {name: said for name, said in (self.runtimes | dict(runtimes)).items() if name in alive}
 
     def decide(self, service: InferenceService, observed: Observed, now: float) -> Decision | None:
         """The scaling decision of this moment, or None where there is nothing to decide."""

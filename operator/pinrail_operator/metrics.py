@@ -1,18 +1,26 @@
-"""Asks ready replicas for their load and the digest that they verified, and those that fetch how far they are. I/O.
+"""Asks ready replicas for their load, the digest that they verified and what they run; those that fetch, how far. I/O.
 
 Straight to the pod's address: a Service would answer for any one of them, and a proxy for none.
 """
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import aiohttp
 
 from pinrail_contract import endpoints
 from pinrail_contract.errors import SampleError
-from pinrail_contract.metrics import LoadSample, fetched_share, parse, verified_digest
+from pinrail_contract.metrics import (
+    LoadSample,
+    fetched_share,
+    parse,
+    reported_runtime,
+    verified_digest,
+    version_runtime,
+)
+from pinrail_contract.runtime import UNSAID, Runtime
 
 from .observed import Pod
 
@@ -27,6 +35,7 @@ class Scrape:
 
     load: LoadSample | None = None
     digest: str = ""  # of the manifest that it verified; empty where the page names none
+    runtime: Runtime | None = None  # its engine and numerics, as far as it names them; None where no page was read
     error: str = ""
 
 
@@ -47,11 +56,8 @@ class Scraper:
     async def scrape(self, pods: Iterable[Pod]) -> dict[str, Scrape]:
         """One answer for each pod, by its name; never raises for a pod that misbehaves."""
         asked = [p for p in pods if p.ip]
-        answers = await asyncio.gather(*(self._page(p) for p in asked))
-        return {
-            pod.name: Scrape(error=page) if isinstance(page, str) else read_page(page)
-            for pod, page in zip(asked, answers, strict=True)
-        }
+        answers = await asyncio.gather(*(self._scrape(p) for p in asked))
+        return {pod.name: answer for pod, answer in zip(asked, answers, strict=True)}
 
     async def fetched(self, pods: Iterable[Pod]) -> dict[str, float]:
         """By name of a pod whose model is being fetched, how much of it is there, 0 to 1; not those that do not say."""
@@ -60,18 +66,35 @@ class Scraper:
         shares = {pod.name: _share(page) for pod, page in zip(asked, answers, strict=True)}
         return {name: share for name, share in shares.items() if share is not None}
 
+    async def _scrape(self, pod: Pod) -> Scrape:
+        page = await self._page(pod)
+        if isinstance(page, str):
+            return Scrape(error=page)
+        told = read_page(page)
+        is_asked = bool(pod.verified) and told.runtime == UNSAID  # an engine that is not ours
+        return replace(told, runtime=await self._version(pod)) if is_asked else told
+
+    async def _version(self, pod: Pod) -> Runtime | None:
+        """What an engine that is not ours says of its version; None where it did not answer."""
+        try:
+            status, answer = await self._get(pod, endpoints.VERSION)
+        except (aiohttp.ClientError, TimeoutError, OSError):
+            return None
+        return version_runtime(answer.decode(errors="replace")) if status == 200 else UNSAID
+
     async def _page(self, pod: Pod) -> bytes | str:
         """What it answers, at most one byte more than a page may have; or why there is no page."""
-        host = f"[{pod.ip}]" if ":" in pod.ip else pod.ip
         try:
-            async with self.session.get(
-                f"http://{host}:{self.port}{endpoints.METRICS}", allow_redirects=False
-            ) as answer:
-                if answer.status != 200:
-                    return f"status {answer.status}, want 200"
-                return await _read(answer)
+            status, page = await self._get(pod, endpoints.METRICS)
         except (aiohttp.ClientError, TimeoutError, OSError) as e:
             return f"{type(e).__name__}: {e}"
+        return page if status == 200 else f"status {status}, want 200"
+
+    async def _get(self, pod: Pod, path: str) -> tuple[int, bytes]:
+        """Status and body; raises as aiohttp does."""
+        host = f"[{pod.ip}]" if ":" in pod.ip else pod.ip
+        async with self.session.get(f"http://{host}:{self.port}{path}", allow_redirects=False) as answer:
+            return answer.status, await _read(answer) if answer.status == 200 else b""
 
 
 async def _read(answer: aiohttp.ClientResponse) -> bytes:
@@ -94,12 +117,15 @@ def _share(page: bytes | str) -> float | None:
 
 
 def read_page(page: bytes) -> Scrape:
-    """A metrics page; the digest counts even where the load cannot be read."""
+    """A metrics page; digest and runtime count even where the load cannot be read."""
     if len(page) > MAX_PAGE:
         return Scrape(error=f"got more than {MAX_PAGE} bytes, want a metrics page")
-    text, digest = page.decode(errors="replace"), ""
+    text = page.decode(errors="replace")
     try:
-        digest = verified_digest(text)
-        return Scrape(parse(text), digest)
+        told = Scrape(None, verified_digest(text), runtime=reported_runtime(text))
     except SampleError as e:
-        return Scrape(None, digest, str(e))
+        return Scrape(error=str(e))
+    try:
+        return replace(told, load=parse(text))
+    except SampleError as e:
+        return replace(told, error=str(e))

@@ -4,7 +4,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from .phrases import age, conditions, is_healthy, is_seen, known, seconds_since, short, table
+from pinrail_contract.runtime import line_of
+
+from .phrases import NOT_KNOWN, age, conditions, is_healthy, is_seen, known, seconds_since, short, table
 
 Body = Mapping[str, Any]
 Told = dict[str, Any]
@@ -25,6 +27,8 @@ def _line(body: Body, now: datetime) -> Told:
         "pinned": spec.get("model", {}).get("digest"),
         "served": model.get("digest"),
         "verified": model.get("verifiedReplicas"),
+        "engineVersion": model.get("engineVersion"),
+        "numerics": model.get("numerics"),
         "ready": status.get("readyReplicas"),
         "desired": _desired(spec, status),
         "scaling": scaling.get("reason") if "scaling" in spec else "Fixed",
@@ -82,8 +86,14 @@ def overview_text(lines: list[Told], *, namespaces: bool, details: bool) -> str:
     rows = [_row(line) for line in lines]
     if not namespaces:
         rows = [{key: value for key, value in row.items() if key != "NAMESPACE"} for row in rows]
-    told = [f"\n{line['condition']['type']}: {line['condition']['message']}" for line in lines] if details else []
-    return "\n".join([table(list(rows)), *told])
+    return "\n".join([table(list(rows)), *(_details(line) for line in lines if details)])
+
+
+def _details(line: Told) -> str:
+    """What runs, as all ready replicas report it, and what its condition says."""
+    numerics = {"numerics": line["numerics"]} if line["numerics"] else {}
+    runs = line_of({"engine": {"version": line["engineVersion"] or NOT_KNOWN}, **numerics})
+    return f"\nruns {runs}\n{line['condition']['type']}: {line['condition']['message']}"
 
 
 def _row(line: Told) -> dict[str, str]:
@@ -91,6 +101,7 @@ def _row(line: Told) -> dict[str, str]:
         "NAMESPACE": line["namespace"],
         "NAME": line["name"],
         "PIN": short(line["pinned"] or ""),
+        "ENGINE": line["engineVersion"] or "?",
         "VERIFIED": f"{_count(line['verified'])}/{_count(line['ready'])}",
         "READY": f"{_count(line['ready'])}/{_count(line['desired'])}",
         "SCALING": known(line["scaling"]),

@@ -3,13 +3,17 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 
 from .checks import Blocker
 from .observed import Observed
 from .plan import Plan, plan_for, target_revision
 from .quarantine import CLEAR, Verdict, judge
 from .rollout import PROCEED, Action, Course, choose
+from .runtimes import UNHEARD, Runtimes
 from .types import InferenceService
+
+_NONE: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,8 +28,9 @@ def prospect(
     observed: Observed,
     blocker: Blocker | None,
     image: str,
-    digests: Mapping[str, str],
     now: datetime,
+    digests: Mapping[str, str] = _NONE,
+    runtimes: Runtimes = UNHEARD,
 ) -> Prospect:
     """The plan with the course and the verdict that the operator comes to.
 
@@ -34,14 +39,15 @@ def prospect(
         observed: What there is.
         blocker: The first check that failed.
         image: The engine's image.
-        digests: By pod, what it reported, as far as it was asked; what is barred already says so itself.
         now: For the grace time of a roll-out that finds no node.
+        digests: By pod, what it reported, as far as it was asked; what is barred already says so itself.
+        runtimes: By pod, the engine and the numerics that it reported.
     """
     target = target_revision(service, observed, image)
     is_free = blocker is None and not service.paused
     course = choose(service, observed, target, now) if is_free else PROCEED
     said = {p.name: p.verified for p in observed.ready_pods if p.verified} | dict(digests)
-    verdict = judge(service, observed, said, target)
+    verdict = judge(service, observed, said, target, runtimes)
     plan = plan_for(service, observed, blocker, image, None, course, verdict=verdict, target=target)
     back_to = course.mark.back_to if course.mark is not None and course.action is Action.ABORT else ""
     return Prospect(plan=plan, revision=back_to or target, steered=_steered(course, verdict if is_free else CLEAR))

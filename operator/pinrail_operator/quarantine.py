@@ -1,7 +1,8 @@
 """Which pods report something else than their pin, and how each is kept from answering. Pure.
 
-An engine refuses to start on wrong files, so a pod that reports another digest runs no engine that can be trusted to:
-it is judged from outside, by what it says. One that says nothing is not judged.
+An engine refuses to start on wrong files, or as another one than its manifest pins. So a pod that reports another
+digest, version or number type runs no engine that can be trusted to: it is judged from outside, by what it says. One
+that says nothing is not judged.
 
 Such a pod is given another value of the one label by which Service, ReplicaSet and PodDisruptionBudget select it. That
 takes one patch, of a right that the operator has anyway; it changes no selector, so an upgrade touches no service that
@@ -20,8 +21,10 @@ from dataclasses import dataclass, replace
 
 from pinrail_contract.launch import Verification
 from pinrail_contract.metrics import FILES_DIFFER
+from pinrail_contract.runtime import UNSAID, Difference, Runtime
 
 from .observed import Observed, Pod
+from .runtimes import UNHEARD, Runtimes, pins_of
 from .types import InferenceService
 
 MOST = 3
@@ -39,11 +42,15 @@ class Wrong:
 
     pod: Pod
     reported: str  # a digest, FILES_DIFFER, or empty where only its mark still says so
+    differences: tuple[Difference, ...] = ()  # of its engine and numerics, where the digest is right
 
     def __str__(self) -> str:
+        if self.differences:
+            listed = "; ".join(str(d) for d in self.differences)
+            return f"pod {self.pod.name} reports another engine than its manifest pins: {listed}"
         if self.reported == FILES_DIFFER:
             return f"pod {self.pod.name} reports files that are not those of the manifest, want {self.pod.pin}"
-        return f"pod {self.pod.name} reports {self.reported or 'another digest'}, want {self.pod.pin}"
+        return f"pod {self.pod.name} reports {self.reported or 'something else'}, want {self.pod.pin}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +69,13 @@ class Verdict:
 CLEAR = Verdict()
 
 
-def judge(service: InferenceService, observed: Observed, digests: Mapping[str, str], target: str) -> Verdict:
+def judge(
+    service: InferenceService,
+    observed: Observed,
+    digests: Mapping[str, str],
+    target: str,
+    runtimes: Runtimes = UNHEARD,
+) -> Verdict:
     """What becomes of the pods that report something else than their pin.
 
     | verification | pod reports              | quarantined of its revision | then                     |
@@ -75,15 +88,18 @@ def judge(service: InferenceService, observed: Observed, digests: Mapping[str, s
     | Enforce      | another, or other files  | `MOST`                      | it is barred             |
     | Enforce      | nothing, but is barred   | any                         | it is barred             |
 
+    Another engine, or other numerics, than its manifest pins are another thing reported as well.
+
     Args:
         service: What is asked for.
         observed: What there is.
         digests: By pod, the digest that it reported, or FILES_DIFFER.
         target: The revision that the spec asks for.
+        runtimes: By pod, the engine and the numerics that it reported.
     """
     if service.verification is not Verification.ENFORCE:
         return CLEAR
-    found = [w for w in wrong_pods(observed, digests) if not w.pod.tolerates]
+    found = [w for w in wrong_pods(observed, digests, runtimes) if not w.pod.tolerates]
     release, barred = list[Wrong](), list[Wrong]()
     kept = Counter(p.revision for p in observed.quarantined)
     for wrong in found:
@@ -94,10 +110,30 @@ def judge(service: InferenceService, observed: Observed, digests: Mapping[str, s
     return Verdict(tuple(release), tuple(barred), marks, any(w.pod.revision == target for w in barred))
 
 
-def wrong_pods(observed: Observed, digests: Mapping[str, str]) -> tuple[Wrong, ...]:
+def wrong_pods(observed: Observed, digests: Mapping[str, str], runtimes: Runtimes = UNHEARD) -> tuple[Wrong, ...]:
     """Ready pods that report something else than their pin, and those that did and now say nothing."""
-    judged = [(p, digests.get(p.name, "")) for p in observed.ready_pods if p.pin]
-    return tuple(Wrong(p, said) for p, said in judged if (said or p.pin) != p.pin or (not said and p.mark == BARRED))
+    judged = [p for p in observed.ready_pods if p.pin]
+    pins = pins_of(observed, {p.pin for p in judged})
+    said = [(p, digests.get(p.name, ""), runtimes.get(p.name, UNSAID)) for p in judged]
+    found = [_compared(p, digest, pins.get(p.pin, UNSAID), runtime) for p, digest, runtime in said]
+    return tuple(w for w in found if w is not None)
+
+
+def _compared(pod: Pod, digest: str, pinned: Runtime, runtime: Runtime) -> Wrong | None:
+    """What is wrong with a pod, by its own pin.
+
+    Args:
+        pod: That is ready.
+        digest: That it reported; empty where it has not.
+        pinned: The engine and numerics of its manifest.
+        runtime: What it reported of its own.
+    """
+    if digest not in ("", pod.pin):
+        return Wrong(pod, digest)
+    if different := pinned.differences(runtime):
+        return Wrong(pod, digest, different)
+    is_silent = not digest or (pinned != UNSAID and runtime == UNSAID)
+    return Wrong(pod, "") if is_silent and pod.mark == BARRED else None
 
 
 def carried_out(verdict: Verdict, observed: Observed) -> Observed:

@@ -91,7 +91,7 @@ class Reconciler:
         course = rollout.PROCEED
         if blocker is None and not service.paused:
             course = rollout.choose(service, observed, target, self.now())
-        verdict = quarantine.judge(service, observed, memory.digests, target)
+        verdict = quarantine.judge(service, observed, memory.digests, target, memory.runtimes)
         loads = memory.loads_at(self.clock())
         plan = plan_for(service, observed, blocker, image, decision, course, loads, verdict, target)
         memory.keep(service, observed if plan.is_empty and blocker is None else None, self.clock())
@@ -105,6 +105,7 @@ class Reconciler:
             decision=decision,
             digests=memory.digests,
             fetched=memory.fetched,
+            runtimes=memory.runtimes,
             done=Plan() if refused else plan,
             course=course,
         )
@@ -128,7 +129,8 @@ class Reconciler:
         for pod, error in errors.items() - memory.errors.items():
             log.warning("no load from %s of %s: %s", pod, service.key, error)
         memory.errors = errors
-        memory.note(loads, digests, observed, self.clock())
+        runtimes = {pod: a.runtime for pod, a in answers.items() if a.runtime is not None}
+        memory.note(loads, digests, observed, self.clock(), runtimes)
         return memory
 
     async def _follow(self, memory: Memory, pods: tuple[Pod, ...]) -> None:
@@ -192,7 +194,8 @@ def _is_watched(view: View) -> bool:
     ready = view.observed.ready_pods
     is_kept_out = view.blocker is not None and view.blocker.reason is Blocked.NAME_TAKEN
     is_moving = view.decision is not None or view.is_applying or is_kept_out or _waits_for_a_node(view)
-    return is_moving or bool(view.fetching) or any(p.name not in view.digests for p in ready)
+    is_asked = bool(view.fetching) or view.has_unheard or any(p.name not in view.digests for p in ready)
+    return is_moving or is_asked
 
 
 def _waits_for_a_node(view: View) -> bool:

@@ -14,6 +14,7 @@ from .checks import MODEL_REASONS, Blocked
 from .errors import SpecError
 from .observed import OVERDUE, Pod
 from .rollout import Action, since
+from .runtimes import agreed
 from .scaling_status import last_decision, scaling_active
 from .types import EngineType
 from .view import Condition, View, written
@@ -28,6 +29,10 @@ QUARANTINED = "Quarantined"
 """Another such reason: what differed no longer serves."""
 
 DIGEST_DIFFERS = "DigestDiffers"
+ENGINE_DIFFERS = "EngineDiffers"
+"""Reasons of ModelVerified=False where replicas report something else than their pin; only Warn lets them serve."""
+
+ENGINE_STEP = "next: set spec.engine to what the manifest pins, or pin what runs"
 
 PATIENCE = timedelta(seconds=15)
 """How long a service is without its manifest, and not ready for anything, before a person has to act."""
@@ -106,7 +111,8 @@ def _model_verified(view: View) -> Condition:
         seen = f"pod {view.differing[0].name} serves files that are not those of the manifest; next: {step}"
         return Condition("ModelVerified", "False", FILES_DIFFER, seen)
     if view.wrong:
-        return Condition("ModelVerified", "False", DIGEST_DIFFERS, f"{view.wrong[0]}; {_effect(view)}")
+        reason = ENGINE_DIFFERS if view.wrong[0].differences else DIGEST_DIFFERS
+        return Condition("ModelVerified", "False", reason, f"{view.wrong[0]}; {_effect(view)}")
     if not ready:
         none = "no replica runs" if view.is_at_rest else "no replica of this revision is ready yet"
         return Condition("ModelVerified", "Unknown", "NoReplicaReady", none)
@@ -120,17 +126,31 @@ def _model_verified(view: View) -> Condition:
     if view.service.engine.type is EngineType.VLLM:
         seen = f"before each ready replica started, an init container found its files to be {pinned}"
         return Condition(
-            "ModelVerified", "True", "VerifiedBeforeStart", f"{seen}; the engine does not look at them again"
+            "ModelVerified",
+            "True",
+            "VerifiedBeforeStart",
+            f"{seen}; the engine does not look at them again{_silence(view)}",
         )
-    return Condition("ModelVerified", "True", "Verified", f"all ready replicas report {pinned}")
+    return Condition("ModelVerified", "True", "Verified", f"all ready replicas report {pinned}{_silence(view)}")
+
+
+def _silence(view: View) -> str:
+    """What the manifest pins and cannot be compared from outside; an engine that is ours has compared it itself."""
+    fields, silent = view.unreported
+    if not fields:
+        return ""
+    of = f"{silent} of {counted(len(view.ready_current), 'ready replica')}"
+    verb = "does" if silent == 1 else "do"
+    return f"; {of} {verb} not report {', '.join(fields)}, so that is not verified from outside"
 
 
 def _effect(view: View) -> str:
     """What became of a replica that reports something else than its pin, and what is next."""
+    step = ENGINE_STEP if view.wrong[0].differences else quarantine.NEXT
     if view.tolerates:
-        return f"it serves, since spec.verification.mode is Warn; {quarantine.NEXT}"
+        return f"it serves, since spec.verification.mode is Warn; {step}"
     if view.service.paused:
-        return f"it serves, since spec.paused is true; {quarantine.NEXT}"
+        return f"it serves, since spec.paused is true; {step}"
     if len(view.quarantined) < quarantine.MOST:
         return quarantine.NEXT
     kept = f"{counted(len(view.quarantined), 'pod')} of this revision {are(len(view.quarantined))} quarantined already"
@@ -144,7 +164,9 @@ def _count_of(pods: tuple[Pod, ...]) -> str:
 
 def _is_served(view: View, verified: Condition) -> bool:
     """Whether a False ModelVerified keeps nothing from serving."""
-    return verified.reason in (FILES_DIFFER, QUARANTINED) or (verified.reason == DIGEST_DIFFERS and view.tolerates)
+    return verified.reason in (FILES_DIFFER, QUARANTINED) or (
+        verified.reason in (DIGEST_DIFFERS, ENGINE_DIFFERS) and view.tolerates
+    )
 
 
 def _workload_ready(view: View) -> Condition:
@@ -274,10 +296,13 @@ def _revision(view: View, previous: Mapping[str, Any]) -> Status:
 
 
 def _model(view: View) -> Status:
-    """The digest that ready replicas report, where they agree; an old pin that goes on serving shows here."""
+    """What ready replicas report, where they agree; an old pin that goes on serving shows here."""
     reported = {view.digests[p.name] for p in view.observed.ready_pods if p.name in view.digests}
     served = {"digest": reported.pop()} if len(reported) == 1 else {}
-    return {**served, "verifiedReplicas": view.verified}
+    runs = agreed(view.observed.ready_pods, view.runtimes).to_spec()
+    version = {"engineVersion": runs["engine"]["version"]} if "engine" in runs else {}
+    numerics = {"numerics": runs["numerics"]} if "numerics" in runs else {}
+    return {**served, **version, **numerics, "verifiedReplicas": view.verified}
 
 
 def _old_serving(view: View) -> str:

@@ -15,6 +15,7 @@ from .fetching import fetching_pods, progress
 from .observed import Observed, Pod
 from .plan import Plan, is_rolled_out
 from .rollout import PROCEED, Course
+from .runtimes import Runtimes, unreported
 from .types import InferenceService
 
 
@@ -39,6 +40,7 @@ class View:
         default_factory=dict
     )  # pod -> the manifest digest that it verified, or FILES_DIFFER
     fetched: Mapping[str, int] = field(default_factory=dict)  # pod that fetches its model -> tenths of it
+    runtimes: Runtimes = field(default_factory=dict)  # pod -> the engine and the numerics that it reported
     done: Plan = field(default_factory=Plan)  # what was just carried out
     course: Course = PROCEED  # how the roll-out is helped along
     is_awaiting: bool = False  # what blocks may be gone in a moment; `render` says so
@@ -60,8 +62,22 @@ class View:
     @property
     def wrong(self) -> tuple[quarantine.Wrong, ...]:
         """Ready replicas of the wanted revision that report something else than their pin."""
-        seen = quarantine.wrong_pods(self.observed, self.digests)
-        return tuple(w for w in seen if self.target and w.pod.revision == self.target)
+        return tuple(w for w in self._all_wrong if self.target and w.pod.revision == self.target)
+
+    @property
+    def _all_wrong(self) -> tuple[quarantine.Wrong, ...]:
+        return quarantine.wrong_pods(self.observed, self.digests, self.runtimes)
+
+    @property
+    def unreported(self) -> tuple[tuple[str, ...], int]:
+        """Fields that are pinned and that ready replicas of the wanted revision do not report; how many do not."""
+        return unreported(self.observed, self.ready_current, self.runtimes)
+
+    @property
+    def has_unheard(self) -> bool:
+        """Whether some ready replica is yet to say what its manifest pins, since it has not answered at all."""
+        ready = [p for p in self.observed.ready_pods if p.name not in self.runtimes]
+        return unreported(self.observed, ready, self.runtimes)[1] > 0
 
     @property
     def quarantined(self) -> tuple[Pod, ...]:
@@ -108,9 +124,9 @@ class View:
 
     @property
     def verified(self) -> int:
-        """Ready replicas that report the pinned digest."""
-        pinned = self.service.model.digest
-        return sum(self.digests.get(p.name) == pinned for p in self.observed.ready_pods)
+        """Ready replicas that report the pinned digest, and nothing else than it pins."""
+        pinned, wrong = self.service.model.digest, {w.pod.name for w in self._all_wrong}
+        return sum(self.digests.get(p.name) == pinned for p in self.observed.ready_pods if p.name not in wrong)
 
 
 def written(moment: datetime) -> str:

@@ -6,8 +6,10 @@ from typing import Any
 from operator_builders import DIGEST, MANIFEST_SPEC
 
 
-def pin(weights: str = "2" * 64, name: str = "tiny-v1", uri: str = "pvc://models/tiny/v1") -> dict[str, Any]:
-    spec = copy.deepcopy(MANIFEST_SPEC) | {"source": {"uri": uri}}
+def pin(
+    weights: str = "2" * 64, name: str = "tiny-v1", uri: str = "pvc://models/tiny/v1", **fields: Any
+) -> dict[str, Any]:
+    spec = copy.deepcopy(MANIFEST_SPEC) | {"source": {"uri": uri}, **fields}
     spec["files"][1]["sha256"] = weights
     return {"apiVersion": "pinrail.dev/v1alpha1", "kind": "ModelManifest", "metadata": {"name": name}, "spec": spec}
 

@@ -173,6 +173,20 @@ REFUSED = [
     pytest.param(manifest(source={"uri": "oci://ghcr.io/org/name:latest"}),
                  "spec.source.uri: got oci://ghcr.io/org/name:latest, want pvc://claim/path", id="oci by tag"),
     pytest.param(manifest(source={"uri": "pvc://models/../x"}), "spec.source.uri: got pvc://models/../x", id="dots"),
+    pytest.param(manifest(engine={}), "spec.engine.version: Required value", id="an engine without a version"),
+    pytest.param(manifest(engine={"version": ">=0.1"}), "spec.engine.version: got >=0.1, want an exact version such as",
+                 id="a range of versions"),
+    pytest.param(manifest(numerics={}), "spec.numerics: Invalid value: 0: spec.numerics in body should have at least 1",
+                 id="numerics that pin nothing"),
+    pytest.param(manifest(numerics={"backend": "auto"}), 'spec.numerics.backend: Unsupported value: "auto"',
+                 id="a backend that is not resolved"),
+    pytest.param(manifest(numerics={"weightDtype": "fp8"}), 'spec.numerics.weightDtype: Unsupported value: "fp8"',
+                 id="no such weights"),
+    pytest.param(manifest(numerics={"backend": "torch", "weightDtype": "int8"}),
+                 "spec.numerics.weightDtype: got int8, want float32 or bfloat16 while spec.numerics.backend is torch",
+                 id="quantized torch in a manifest"),
+    pytest.param(manifest(numerics={"instructions": "a;b"}), "spec.numerics.instructions: got a;b, want an instruction",
+                 id="no instruction set"),
     pytest.param(manifest(schemaVersion=2), "spec.schemaVersion: Unsupported value: 2", id="newer schema"),
     pytest.param(manifest(tokenizer={}), 'unknown field "spec.tokenizer"', id="field of a newer schema"),
 ]  # fmt: skip
@@ -194,6 +208,12 @@ def test_a_tag_is_taken_where_a_mismatch_only_warns(kube: Any) -> None:
 )
 def test_a_registry_by_digest_and_a_bucket_are_taken(kube: Any, uri: str) -> None:
     kube.apply(manifest(source={"uri": uri}))
+
+
+def test_engine_and_numerics_are_taken_as_they_stand(kube: Any) -> None:
+    pinned = {"engine": {"version": "0.1.0+cpu"}, "numerics": {"instructions": "NVIDIA H200", "weightDtype": "int4"}}
+    kube.apply(manifest(**pinned))
+    assert pinned.items() <= kube.get("pin", "tiny-v1")["spec"].items()
 
 
 def test_a_pin_never_changes(kube: Any) -> None:
@@ -231,6 +251,8 @@ def test_short_names_and_columns(kube: Any) -> None:
     assert "There is no serviceAccountName, on purpose" in " ".join(
         kube("explain", "infs.spec.imagePullSecrets").split()
     )
+    assert "as `engine_version` of" in kube("explain", "pin.spec.engine.version")
+    assert "What weights are kept in" in kube("explain", "pin.spec.numerics.weightDtype")
     assert "Requests waiting in any one replica" in kube("explain", "infs.spec.scaling.targets.queueDepth")
 
 

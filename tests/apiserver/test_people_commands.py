@@ -24,7 +24,9 @@ from operator_builders import DIGEST, IMAGE, load, manifest
 from pinrail_contract.command import Command
 from pinrail_contract.errors import PinrailError
 from pinrail_contract.metrics import MANIFEST_INFO, VERIFIED
-from pinrail_operator import diff_command, explain_command, history_command, rollback_command, status_command
+from pinrail_contract.pins import ModelManifest
+from pinrail_contract.termination import Reason, Termination
+from pinrail_operator import diff_command, explain_command, history_command, names, rollback_command, status_command
 from pinrail_operator.cluster import Cluster
 from pinrail_operator.metrics import Scrape
 from pinrail_operator.reconcile import Reconciler
@@ -95,15 +97,19 @@ def world(
 
 @pytest.fixture
 def page() -> Iterator[Callable[[str], tuple[str, int]]]:
-    """Serves a metrics page on an address of this machine that an API server may proxy to: no loopback."""
+    """Serves a metrics page, and vLLM's version beside it.
+
+    On an address of this machine that an API server may proxy to: no loopback.
+    """
     servers = []
 
     def serve(text: str) -> tuple[str, int]:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                self.send_response(200 if self.path == "/metrics" else 404)
+                answer = {"/metrics": text, "/version": '{"version": "0.32.0"}'}.get(self.path)
+                self.send_response(404 if answer is None else 200)
                 self.end_headers()
-                self.wfile.write(text.encode())
+                self.wfile.write((answer or "").encode())
 
             def log_message(self, *args: Any) -> None:
                 pass
@@ -137,9 +143,9 @@ async def serving(world: World, **spec: Any) -> None:
 async def test_status_tells_each_service_of_a_namespace_in_a_line(world: World) -> None:
     await serving(world)
     lines = (await world.says(status_command.command)).splitlines()
-    assert lines[0].split() == ["NAME", "PIN", "VERIFIED", "READY", "SCALING", "REVISION", "CONDITION", "AGE"]
+    assert lines[0].split() == ["NAME", "PIN", "ENGINE", "VERIFIED", "READY", "SCALING", "REVISION", "CONDITION", "AGE"]
     revision = world.kube.get("infs", "chat")["status"]["revision"]["current"]
-    assert lines[1].split()[:7] == ["chat", DIGEST[7:19], "1/1", "1/1", "Fixed", revision, "Serving"]
+    assert lines[1].split()[:8] == ["chat", DIGEST[7:19], "?", "1/1", "1/1", "Fixed", revision, "Serving"]
 
 
 async def test_status_of_all_namespaces_names_them(world: World) -> None:
@@ -179,6 +185,38 @@ async def test_explain_asks_each_ready_pod_what_it_verified_itself(
     world.add_pod("chat-1", port, **READY | {"podIP": address})
     pod = (await world.told(explain_command.command, "chat"))["pods"][0]
     assert (pod["verified"], pod["reported"], pod["notHeard"]) == (verdict, digest, None)
+
+
+async def test_explain_asks_each_ready_pod_which_engine_it_is(
+    world: World, page: Callable[[str], tuple[str, int]]
+) -> None:
+    document = pin(engine={"version": "0.2.0"})
+    digest = ModelManifest.from_spec(document["spec"]).digest
+    labels = f'digest="{digest}",verification="{VERIFIED}",engine_version="0.1.0",weight_dtype="int8"'
+    address, port = page(f"{MANIFEST_INFO}{{{labels}}} 1\n")
+    model = {"name": "tiny", "manifestRef": {"name": "tiny-v1"}, "digest": digest}
+    world.kube.apply(document, service(model=model))
+    await world.reconcile()
+    world.add_pod("chat-1", port, **READY | {"podIP": address})
+    told = await world.told(explain_command.command, "chat")
+    assert told["pinned"]["runtime"] == {"engine": {"version": "0.2.0"}}
+    (pod,) = told["pods"]
+    assert pod["runs"] == {"engine": {"version": "0.1.0"}, "numerics": {"weightDtype": "int8"}}
+    assert (pod["verified"], pod["differs"]) == (False, ["spec.engine.version: got 0.1.0, want 0.2.0"])
+
+
+async def test_explain_asks_an_engine_that_is_not_ours_for_its_version(
+    world: World, page: Callable[[str], tuple[str, int]]
+) -> None:
+    address, port = page("vllm:num_requests_running 0\n")
+    world.kube.apply(pin(), service(engine={"type": "vllm", "image": IMAGE}))
+    await world.reconcile()
+    said = Termination(Reason.VERIFIED, DIGEST).render()
+    verify = {"name": names.VERIFY, "image": IMAGE, "imageID": "x", "ready": True, "restartCount": 0,
+              "state": {"terminated": {"exitCode": 0, "message": said, "reason": "Completed"}}}  # fmt: skip
+    world.add_pod("chat-1", port, **READY | {"podIP": address, "initContainerStatuses": [verify]})
+    (pod,) = (await world.told(explain_command.command, "chat"))["pods"]
+    assert (pod["verified"], pod["runs"]) == (True, {"engine": {"version": "0.32.0"}})
 
 
 async def test_a_pod_that_does_not_answer_is_not_known_rather_than_verified(world: World) -> None:

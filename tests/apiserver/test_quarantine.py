@@ -1,4 +1,4 @@
-"""Pods that report another digest than their pin, on a real API server: who is taken out, and who never is.
+"""Pods that report another digest or engine than their pin, on a real API server: who is taken out, and who never is.
 
 No controller runs, so pods are made and answer by hand here; which of them a Service or ReplicaSet would have is asked
 of the API server by their own selectors.
@@ -8,12 +8,15 @@ import asyncio
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from apiserver_documents import pin, service
 from operator_builders import DIGEST, IMAGE, load
 
+from pinrail_contract.pins import ModelManifest
+from pinrail_contract.runtime import UNSAID, Runtime
 from pinrail_operator import diff_command, explain_command, names
 from pinrail_operator.cluster import Cluster
 from pinrail_operator.metrics import Scrape
@@ -32,10 +35,14 @@ class Answers:
 
     def __init__(self) -> None:
         self.digests: dict[str, str] = {}
+        self.runtimes: dict[str, Runtime] = {}
 
     async def scrape(self, pods: Any) -> dict[str, Scrape]:
-        said = {p.name: self.digests.get(p.name, "") for p in pods}
-        return {name: Scrape(load(), digest) if digest else Scrape(error="no answer") for name, digest in said.items()}
+        return {p.name: self._answer(p.name) for p in pods}
+
+    def _answer(self, pod: str) -> Scrape:
+        digest = self.digests.get(pod, "")
+        return Scrape(load(), digest, self.runtimes.get(pod, UNSAID)) if digest else Scrape(error="no answer")
 
 
 class Scene:
@@ -55,11 +62,14 @@ class Scene:
         for _ in range(times):
             await self.operator.reconcile(ServiceKey(self.kube.namespace, "chat"))
 
-    async def begin(self, **spec: Any) -> None:
-        self.kube.apply(pin(), service(**spec))
+    async def begin(self, manifest: dict[str, Any] | None = None, **spec: Any) -> None:
+        document = manifest or pin()
+        digest = ModelManifest.from_spec(document["spec"]).digest
+        model = {"name": "tiny", "manifestRef": {"name": document["metadata"]["name"]}, "digest": digest}
+        self.kube.apply(document, service(**{"model": model, **spec}))
         await self.look(2)
-        self.add("chat-a", DIGEST)
-        self.add("chat-b", DIGEST)
+        self.add("chat-a", digest)
+        self.add("chat-b", digest)
         self.tell(2)
         await self.look()
 
@@ -266,6 +276,70 @@ async def test_explain_and_diff_compare_with_a_roll_out_that_stands_still(
         capsys.readouterr()
         assert await asyncio.to_thread(command.run, ["chat", "-n", scene.kube.namespace]) == 0
         said = capsys.readouterr().out
-        assert "the roll-out stands still, since pod chat-last reports another digest, want " in said
+        assert "the roll-out stands still, since pod chat-last reports something else, want " in said
         assert "writes" not in said
         assert "pods do not restart" in said or "one of this version changes nothing" in said
+
+
+PINNING = pin(engine={"version": "0.1.0"}, numerics={"weightDtype": "bfloat16"})
+PINNED = Runtime(engine_version="0.1.0", weight_dtype="bfloat16", instructions="avx2")
+
+
+@pytest.mark.parametrize(
+    ("reported", "said"),
+    [
+        (replace(PINNED, engine_version="0.2.0"), "spec.engine.version: got 0.2.0, want 0.1.0"),
+        (replace(PINNED, weight_dtype="int8"), "spec.numerics.weightDtype: got int8, want bfloat16"),
+    ],
+    ids=["version", "numerics"],
+)
+async def test_a_pod_of_another_engine_than_its_manifest_pins_is_out_within_one_look(
+    scene: Scene, reported: Runtime, said: str
+) -> None:
+    scene.answers.runtimes = {"chat-a": PINNED, "chat-b": reported}
+    await scene.begin(PINNING)
+    assert scene.served() == scene.kept() == {"chat-a"}
+    status, reason, message = scene.condition("ModelVerified")
+    assert (status, reason) == ("False", "Quarantined")
+    assert message.startswith(f"pod chat-b reports another engine than its manifest pins: {said}")
+    assert scene.said()[0].startswith(f"pod chat-b reports another engine than its manifest pins: {said}; it no longer")
+    scene.add("chat-c", scene.answers.digests["chat-a"])
+    scene.answers.runtimes["chat-c"] = PINNED
+    await scene.look()
+    model = scene.kube.get("infs", "chat")["status"]["model"]
+    assert (model["verifiedReplicas"], model["engineVersion"]) == (2, "0.1.0")
+    assert model["numerics"] == {"instructions": "avx2", "weightDtype": "bfloat16"}
+
+
+async def test_another_engine_is_reported_and_served_where_verification_only_warns(scene: Scene) -> None:
+    scene.answers.runtimes = {"chat-a": PINNED, "chat-b": replace(PINNED, engine_version="0.2.0")}
+    await scene.begin(PINNING, verification={"mode": "Warn"})
+    assert scene.served() == {"chat-a", "chat-b"}
+    assert scene.condition("ModelVerified")[:2] == ("False", "EngineDiffers")
+    assert scene.condition("Ready")[:2] == ("True", "ServingUnverified")
+    assert scene.kube.get("infs", "chat")["status"]["model"]["verifiedReplicas"] == 1
+
+
+async def test_an_engine_that_reports_none_of_it_serves_and_is_said_not_to_be_verified(scene: Scene) -> None:
+    await scene.begin(PINNING)
+    assert scene.served() == {"chat-a", "chat-b"}
+    status, reason, message = scene.condition("ModelVerified")
+    assert (status, reason) == ("True", "Verified")
+    assert "2 of 2 ready replicas do not report spec.engine.version, spec.numerics.weightDtype" in message
+
+
+async def test_old_pods_are_not_held_to_the_manifest_that_comes_after_theirs(scene: Scene) -> None:
+    """Nor let off from their own: it stands in the ConfigMap that they mount."""
+    scene.answers.runtimes = dict.fromkeys(("chat-a", "chat-b"), PINNED)
+    await scene.begin(PINNING)
+    newer = pin(name="tiny-v2", engine={"version": "0.2.0"})
+    digest = ModelManifest.from_spec(newer["spec"]).digest
+    scene.kube.apply(newer, service(model={"name": "tiny", "manifestRef": {"name": "tiny-v2"}, "digest": digest}))
+    await scene.look(2)
+    assert scene.served() == {"chat-a", "chat-b"}
+    assert scene.said() == []
+    scene.restart()
+    scene.answers.runtimes["chat-b"] = replace(PINNED, engine_version="0.2.0")
+    await scene.look()
+    assert scene.served() == {"chat-a"}
+    assert "spec.engine.version: got 0.2.0, want 0.1.0" in scene.said()[0]

@@ -17,6 +17,7 @@ import vllm_stand_in
 from apiserver_documents import pin, service
 from operator_builders import DIGEST, IMAGE
 
+from pinrail_contract.pins import ModelManifest
 from pinrail_contract.termination import Reason, Termination
 from pinrail_operator import names
 from pinrail_operator.cluster import Cluster
@@ -165,6 +166,46 @@ async def test_what_is_verified_rests_on_the_init_container_and_says_so(operator
         "the engine does not look at them again"
     )
     assert kube.get("infs", "chat")["status"]["model"] == {"digest": DIGEST, "verifiedReplicas": 1}
+
+
+def pinning(version: str, **more: Any) -> list[dict[str, Any]]:
+    """The manifest that pins the version of the engine, and its service."""
+    document = pin(engine={"version": version}, **more)
+    digest = ModelManifest.from_spec(document["spec"]).digest
+    return [document, service(model={"name": "tiny", "manifestRef": {"name": "tiny-v1"}, "digest": digest}, **SPEC)]
+
+
+async def test_another_version_than_the_pinned_one_is_seen_from_outside_and_taken_out(
+    operator: Reconciler, kube: Any, start: Callable[[], StandIn]
+) -> None:
+    key = ServiceKey(kube.namespace, "chat")
+    documents = pinning("0.31.0")
+    kube.apply(*documents)
+    await operator.reconcile(key)
+    start()
+    add_pod(kube, Termination(Reason.VERIFIED, documents[1]["spec"]["model"]["digest"]))
+    await operator.reconcile(key)
+    assert kube.get("pod", "chat-a")["metadata"]["labels"][names.SERVICE] == "chat.quarantine"
+    (event,) = [e for e in kube.get("events")["items"] if e["reason"] == "Quarantined"]
+    assert "spec.engine.version: got 0.32.0, want 0.31.0" in event["message"]
+
+
+async def test_what_such_an_engine_does_not_report_is_not_judged_and_said_not_to_be_verified(
+    operator: Reconciler, kube: Any, start: Callable[[], StandIn]
+) -> None:
+    key = ServiceKey(kube.namespace, "chat")
+    documents = pinning(vllm_stand_in.VERSION, numerics={"kvCacheDtype": "bfloat16"})
+    kube.apply(*documents)
+    await operator.reconcile(key)
+    start()
+    add_pod(kube, Termination(Reason.VERIFIED, documents[1]["spec"]["model"]["digest"]))
+    await operator.reconcile(key)
+    status, reason, message = condition(kube, "ModelVerified")
+    assert (status, reason) == ("True", "VerifiedBeforeStart")
+    assert message.endswith(
+        "; 1 of 1 ready replica does not report spec.numerics.kvCacheDtype, so that is not verified from outside"
+    )
+    assert kube.get("infs", "chat")["status"]["model"]["engineVersion"] == vllm_stand_in.VERSION
 
 
 async def test_files_that_differ_are_named_and_start_no_engine(operator: Reconciler, kube: Any) -> None:

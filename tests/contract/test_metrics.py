@@ -4,6 +4,7 @@ import pytest
 
 from pinrail_contract import metrics
 from pinrail_contract.errors import SampleError
+from pinrail_contract.runtime import UNSAID, Runtime
 
 DIGEST = "sha256:" + "a" * 64
 PAGE = """\
@@ -26,6 +27,17 @@ def test_a_page_of_ours() -> None:
     )
     assert sample.used_blocks == 500
     assert metrics.verified_digest(PAGE) == DIGEST
+
+
+def test_a_replica_says_which_engine_it_is_and_in_what_it_computes() -> None:
+    assert metrics.reported_runtime(PAGE) == Runtime(engine_version="0.1.0"), "an older engine says no more"
+    page = PAGE.replace('engine_version="0.1.0"', 'engine_version="0.2.0",backend="native",weight_dtype="int8"')
+    assert metrics.reported_runtime(page) == Runtime(engine_version="0.2.0", backend="native", weight_dtype="int8")
+    assert metrics.reported_runtime("") == UNSAID
+
+
+def test_files_are_verified_whatever_engine_serves_them() -> None:
+    assert metrics.verified_digest(PAGE.replace('"verified"', f'"{metrics.ENGINE_DIFFERS}"')) == DIGEST
 
 
 def test_a_page_of_vllm_has_its_queue_estimated_from_the_mean_prompt() -> None:

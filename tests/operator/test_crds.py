@@ -3,6 +3,7 @@
 import importlib.util
 import re
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import yaml
 from operator_builders import MANIFEST_SPEC, body
 
 from pinrail_contract.pins import MAX_FILES, ModelManifest, Role
+from pinrail_contract.runtime import BACKENDS, COMPUTE_DTYPES, DTYPES, WEIGHT_DTYPES, Runtime
 from pinrail_operator.scaling_policy import MAX_REPLICAS
 from pinrail_operator.types import InferenceService
 
@@ -180,8 +182,27 @@ def test_manifest_bounds_are_the_contracts() -> None:
     spec = schema("modelmanifests")["properties"]["spec"]["properties"]
     assert spec["files"]["maxItems"] == MAX_FILES
     assert spec["files"]["items"]["properties"]["role"]["enum"] == list(Role)
-    assert set(spec) == set(MANIFEST_SPEC)
+    assert set(spec) == {*MANIFEST_SPEC, "engine", "numerics"}
     assert set(spec["architecture"]["properties"]) == set(MANIFEST_SPEC["architecture"])
+
+
+def test_every_word_that_a_manifest_may_pin_is_one_that_the_contract_takes() -> None:
+    spec = schema("modelmanifests")["properties"]["spec"]["properties"]
+    numerics = spec["numerics"]["properties"]
+    words = {name: tuple(node["enum"]) for name, node in numerics.items() if "enum" in node}
+    assert words == {
+        "backend": BACKENDS, "weightDtype": WEIGHT_DTYPES, "computeDtype": COMPUTE_DTYPES, "kvCacheDtype": DTYPES,
+    }  # fmt: skip
+    whole = {"engine": {"version": "0.1.0"}, "numerics": {k: v[0] for k, v in words.items()} | {"instructions": "x"}}
+    assert Runtime.from_spec(whole).to_spec() == whole
+    assert set(numerics) == set(whole["numerics"]) == set(reported()["numerics"]["properties"])
+    assert all(node["description"] for node in (*numerics.values(), spec["engine"]["properties"]["version"]))
+
+
+def reported() -> dict[str, Any]:
+    """What a status says of the model."""
+    found: dict[str, Any] = schema("inferenceservices")["properties"]["status"]["properties"]["model"]["properties"]
+    return found
 
 
 def test_replica_bounds_are_the_types() -> None:
@@ -200,3 +221,15 @@ def test_examples_pin_the_manifests_that_they_hold(file: Path) -> None:
         model = document["spec"].get("model", {})
         if model.get("manifestRef", {}).get("name") in digests:
             assert model["digest"] == digests[model["manifestRef"]["name"]]
+
+
+def test_the_example_of_a_pinned_engine_pins_this_one() -> None:
+    """Or whoever tries it is refused: after a release, `pinrail pin` writes it again."""
+    text = (ROOT / "crds" / "examples" / "pinned-engine.yaml").read_text()
+    manifest, asked = yaml.safe_load_all(text)
+    pinned = ModelManifest.from_spec(manifest["spec"]).runtime
+    assert pinned.engine_version == version("pinrail")
+    assert (asked["spec"]["engine"]["backend"], asked["spec"]["engine"]["dtype"]) == (
+        pinned.backend,
+        pinned.weight_dtype,
+    )

@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pytest
 from aiohttp import web
 from operator_builders import DIGEST, pod
 
 from pinrail_contract import metrics as names
+from pinrail_contract.runtime import UNSAID, Runtime
 from pinrail_operator import metrics
 from pinrail_operator.metrics import Scrape, Scraper, read_page
 
@@ -19,7 +20,7 @@ PAGE = f"""
 {names.CACHE_CONFIG}{{block_size="16",num_gpu_blocks="100"}} 1
 {names.WAITING_BLOCKS} 3
 {names.MAX_NUM_SEQS} 8
-{names.MANIFEST_INFO}{{digest="{DIGEST}",verification="verified"}} 1
+{names.MANIFEST_INFO}{{digest="{DIGEST}",engine_version="0.1.0",weight_dtype="int8",verification="verified"}} 1
 """
 
 
@@ -30,6 +31,12 @@ class FakePod:
     answer: str = "good"
     port: int = 0
 
+    asked: list[str] = field(default_factory=list)  # paths
+
+    async def version(self, request: web.Request) -> web.Response:
+        self.asked.append(request.path)
+        return web.Response(status=404) if self.answer == "no version" else web.json_response({"version": "0.32.0"})
+
     async def page(self, _: web.Request) -> web.StreamResponse:
         if self.answer == "hang":
             await asyncio.sleep(60)
@@ -39,6 +46,8 @@ class FakePod:
             raise web.HTTPFound("http://127.0.0.1:1/")
         if self.answer == "fetching":
             return web.Response(text=names.fetch_page(108, 271))
+        if self.answer in ("foreign", "no version"):
+            return web.Response(text="\n".join(line for line in PAGE.splitlines() if names.MANIFEST_INFO not in line))
         return web.Response(text=PAGE if self.answer == "good" else "x" * (metrics.MAX_PAGE + 1))
 
 
@@ -46,6 +55,7 @@ class FakePod:
 async def server() -> AsyncIterator[FakePod]:
     fake, app = FakePod(), web.Application()
     app.router.add_get("/metrics", fake.page)
+    app.router.add_get("/version", fake.version)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -54,11 +64,11 @@ async def server() -> AsyncIterator[FakePod]:
     await runner.cleanup()
 
 
-async def scrape(fake: FakePod, answer: str, ip: str = "127.0.0.1") -> dict[str, Scrape]:
+async def scrape(fake: FakePod, answer: str, ip: str = "127.0.0.1", **of_pod: str) -> dict[str, Scrape]:
     fake.answer = answer
     made = Scraper.create()
     try:
-        return await Scraper(made.session, fake.port).scrape([pod("a", ip=ip)])
+        return await Scraper(made.session, fake.port).scrape([pod("a", ip=ip, **of_pod)])
     finally:
         await made.close()
 
@@ -97,9 +107,35 @@ async def test_a_pod_without_an_address_is_not_asked(server: FakePod) -> None:
     assert await scrape(server, "good", ip="") == {}
 
 
+async def test_an_engine_that_an_init_container_verifies_for_is_asked_for_its_version(server: FakePod) -> None:
+    answers = await scrape(server, "foreign", verified=DIGEST)
+    assert answers["a"].runtime == Runtime(engine_version="0.32.0")
+    assert answers["a"].load is not None
+
+
+async def test_an_engine_that_does_not_say_its_version_says_nothing(server: FakePod) -> None:
+    answers = await scrape(server, "no version", verified=DIGEST)
+    assert (answers["a"].runtime, answers["a"].error) == (UNSAID, "")
+
+
+async def test_ours_is_not_asked_twice(server: FakePod) -> None:
+    assert (await scrape(server, "good"))["a"].runtime == Runtime(engine_version="0.1.0", weight_dtype="int8")
+    assert (await scrape(server, "foreign"))["a"].runtime == UNSAID
+    assert server.asked == []
+
+
+async def test_one_that_answers_nothing_has_said_nothing_yet(server: FakePod) -> None:
+    assert (await scrape(server, "error"))["a"].runtime is None
+
+
+@pytest.mark.parametrize("answer", ["", "[]", "{}", "null", '{"version": 1}', "[" * 100_000, "<html>"])
+def test_what_is_no_version_is_silence(answer: str) -> None:
+    assert names.version_runtime(answer) == UNSAID
+
+
 def test_a_page_without_a_load_still_tells_the_digest() -> None:
     answer = read_page(f'{names.MANIFEST_INFO}{{digest="{DIGEST}",verification="verified"}} 1\n'.encode())
-    assert (answer.load, answer.digest) == (None, DIGEST)
+    assert (answer.load, answer.digest, answer.runtime) == (None, DIGEST, UNSAID)
     assert names.KV_USAGE in answer.error
 
 

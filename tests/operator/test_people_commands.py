@@ -3,6 +3,7 @@
 import copy
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 from operator_builders import DIGEST, IMAGE, MANIFEST_SPEC, body, live_objects, load, manifest, observed, pod, target
 
 from pinrail_contract.errors import PinrailError
+from pinrail_contract.pins import ModelManifest
+from pinrail_contract.runtime import Runtime
 from pinrail_contract.termination import Reason as Ending
 from pinrail_contract.termination import Termination
 from pinrail_operator import diff_command, names, status_command
@@ -35,6 +38,12 @@ SCALED = {"replicas": None, "scaling": {"minReplicas": 1, "maxReplicas": 4}}
 OTHER_IMAGE = "registry.test/pinrail/engine@sha256:" + "b" * 64
 
 
+RUNS = Runtime(
+    engine_version="0.1.0", backend="native", instructions="avx2", weight_dtype="bfloat16", compute_dtype="float32",
+    kv_cache_dtype="bfloat16",
+)  # fmt: skip
+
+
 def living(**spec: Any) -> tuple[dict[str, Any], InferenceService, Observed]:
     """A service that serves from two pods, with the status that its operator wrote five minutes ago."""
     whole = body(**spec)
@@ -48,7 +57,7 @@ def living(**spec: Any) -> tuple[dict[str, Any], InferenceService, Observed]:
         decision = decide(service.replicas, loads, current=2, starting=0, history=(), now=0.0)
     view = View(
         service=service, observed=seen, target=target(service), blocker=None, decision=decision,
-        digests={"chat-1": DIGEST, "chat-2": DIGEST},
+        digests={"chat-1": DIGEST, "chat-2": DIGEST}, runtimes={"chat-1": RUNS, "chat-2": RUNS},
     )  # fmt: skip
     return {**whole, "status": render(view, {}, NOW - timedelta(minutes=5))}, service, seen
 
@@ -72,7 +81,7 @@ def explained() -> dict[str, Any]:
     facts = Facts(
         body=whole, service=service, observed=observed(live, seen.pods),
         pods=(pod_body(service, "chat-1"), pod_body(service, "chat-2")),
-        reports={"chat-1": Report(DIGEST), "chat-2": Report("sha256:" + "9" * 64)},
+        reports={"chat-1": Report(DIGEST, runtime=RUNS), "chat-2": Report("sha256:" + "9" * 64, runtime=RUNS)},
     )  # fmt: skip
     return explanation(facts, NOW)
 
@@ -113,6 +122,36 @@ def test_what_an_init_container_verified_is_what_the_pod_reports_where_its_engin
     silent = {"chat-1": Report(problem="its metrics page does not say what it verified")}
     told = explanation(Facts(body=whole, service=service, observed=seen, pods=(body,), reports=silent), NOW)
     assert (told["pods"][0]["verified"], told["pods"][0]["notHeard"]) == (True, None)
+
+
+def test_explain_names_each_field_in_which_an_engine_is_not_the_pinned_one() -> None:
+    pinned = ModelManifest.from_spec({**MANIFEST_SPEC, "engine": {"version": "0.2.0"}})
+    whole, service, _ = living(model={"name": "tiny", "manifestRef": {"name": "tiny-v1"}, "digest": pinned.digest})
+    bodies = tuple(pod_body(service, name) for name in ("chat-1", "chat-2", "chat-3"))
+    for one in bodies:
+        one["spec"]["containers"] = [{"name": "engine", "args": [f"--digest={pinned.digest}"]}]
+    right, other = Report(pinned.digest, runtime=replace(RUNS, engine_version="0.2.0")), Report(pinned.digest, "", RUNS)
+    facts = Facts(
+        body=whole, service=service, observed=observed(manifest=pinned), pods=bodies,
+        reports={"chat-1": other, "chat-2": right, "chat-3": other},
+    )  # fmt: skip
+    told = explanation(facts, NOW)
+    assert [p["verified"] for p in told["pods"]] == [False, True, False]
+    assert told["pods"][0]["runs"] == RUNS.to_spec()
+    said = explain_text(told)
+    assert "runs as   0.2.0" in said
+    assert "chat-1, chat-3 run 0.1.0, backend native, instructions avx2, weightDtype bfloat16" in said
+    assert "chat-2 runs 0.2.0" in said
+    assert "chat-3 reports spec.engine.version: got 0.1.0, want 0.2.0" in said
+    assert f"reports {pinned.digest}, want" not in said
+
+
+def test_status_of_one_service_says_what_runs() -> None:
+    whole = living()[0]
+    said = overview_text(overview([whole], NOW), namespaces=False, details=True)
+    assert f"\nruns {RUNS}\nReady: verified replicas serve tiny" in said
+    del whole["status"]["model"]["engineVersion"], whole["status"]["model"]["numerics"]
+    assert "\nruns not known\n" in overview_text(overview([whole], NOW), namespaces=False, details=True)
 
 
 def test_another_engine_is_compared_with_the_image_that_verifies_for_it() -> None:
@@ -216,7 +255,7 @@ def test_an_upgrade_of_a_service_whose_roll_out_is_held_writes_nothing_and_says_
     whole, service, seen = held()
     told = operator_upgrade(whole, service, seen, {}, NOW)
     assert (told["effect"], told["objects"]) == ("none", [])
-    assert told["steered"] == f"the roll-out stands still, since pod chat-2 reports another digest, want {DIGEST}"
+    assert told["steered"] == f"the roll-out stands still, since pod chat-2 reports something else, want {DIGEST}"
     told = diffed(seen, pair(whole))
     assert (exit_code([told]), told["pods"]["writes"]) == (0, [])
     assert "  the roll-out stands still, since pod chat-2" in diff_text([told])
@@ -224,7 +263,7 @@ def test_an_upgrade_of_a_service_whose_roll_out_is_held_writes_nothing_and_says_
 
 def test_a_pod_that_reports_its_pin_again_frees_the_service_that_it_held() -> None:
     whole, service, seen = held()
-    told = operator_upgrade(whole, service, seen, {"chat-1": DIGEST, "chat-2": DIGEST}, NOW)
+    told = operator_upgrade(whole, service, seen, dict.fromkeys(("chat-1", "chat-2"), Report(DIGEST)), NOW)
     assert (told["effect"], told["objects"], told["steered"]) == ("objects", ["Service", "Deployment"], None)
 
 

@@ -8,8 +8,22 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from operator_builders import DIGEST, IMAGE, body, live_objects, load, observed, pod, scaled, service, target
+from operator_builders import (
+    DIGEST,
+    IMAGE,
+    MANIFEST_SPEC,
+    body,
+    live_objects,
+    load,
+    observed,
+    pod,
+    scaled,
+    service,
+    target,
+)  # fmt: skip
 
+from pinrail_contract.pins import ModelManifest
+from pinrail_contract.runtime import Runtime
 from pinrail_operator.errors import Conflict, Refused
 from pinrail_operator.events import Event, EventType
 from pinrail_operator.metrics import Scrape
@@ -113,6 +127,21 @@ async def test_a_settled_service_is_written_once() -> None:
     assert len(cluster.statuses) == 1
     assert cluster.statuses[0]["model"] == {"digest": DIGEST, "verifiedReplicas": 2}
     assert cluster.events == [Event(EventType.NORMAL, "Serving", "verified replicas serve tiny")]
+
+
+@pytest.mark.parametrize(("engine", "again"), [({"engine": {"version": "1"}}, 5.0), ({}, 300.0)], ids=["pinned", "not"])
+async def test_a_replica_whose_files_were_verified_before_it_started_is_asked_again_what_it_runs(
+    engine: dict[str, Any], again: float
+) -> None:
+    pinned = ModelManifest.from_spec({**MANIFEST_SPEC, **engine})
+    asked = {"model": {"name": "tiny", "manifestRef": {"name": "tiny-v1"}, "digest": pinned.digest}}
+    revision = target(service(**asked), pinned)
+    pods = tuple(pod(n, pin=pinned.digest, verified=pinned.digest, revision=revision) for n in ("chat-a", "chat-b"))
+    seen = observed(live_objects(service(**asked), pinned=pinned), pods, manifest=pinned)
+    one = reconciler(FakeCluster(body(**asked), seen))
+    assert await one.reconcile(KEY) == again
+    one.scraper = FakeScraper({p.name: Scrape(load(0.5), runtime=Runtime(engine_version="1")) for p in pods})
+    assert await one.reconcile(KEY) == 300.0
 
 
 async def test_a_lost_object_is_applied_again_and_looked_after() -> None:

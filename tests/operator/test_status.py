@@ -1,5 +1,6 @@
 """The status as a table of situations; what is written is whole, and equal where nothing changed."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 from operator_builders import (
     DIGEST,
     IMAGE,
+    MANIFEST_SPEC,
     body,
     faulty,
     live_objects,
@@ -20,6 +22,8 @@ from operator_builders import (
 )  # fmt: skip
 
 from pinrail_contract.metrics import FILES_DIFFER
+from pinrail_contract.pins import ModelManifest
+from pinrail_contract.runtime import UNSAID, Runtime
 from pinrail_contract.termination import Reason as Ending
 from pinrail_contract.termination import Termination
 from pinrail_operator import scaling_status, status
@@ -37,6 +41,7 @@ A, B = pod("chat-a"), pod("chat-b")
 VERIFIED = {"chat-a": DIGEST, "chat-b": DIGEST}
 WRONG = Fault("engine", "Error", "exit code 64", Termination(Ending.MODEL_MISMATCH, "tokenizer.json: changed"))
 NO_KEYS = Fault("engine", "Error", "exit code 1", Termination(Ending.API_KEYS_MISSING, "/keys holds no key"))
+ENGINE = Fault("engine", "Error", "exit code 66", Termination(Ending.ENGINE_MISMATCH, "manifest x pins another engine"))
 CRASH = Fault("engine", "OOMKilled", "exit code 137", None)
 
 
@@ -74,6 +79,21 @@ def warning(digests: dict[str, str]) -> View:
     return view(WARNS, pods=pods, digests=digests)
 
 
+PINNING = ModelManifest.from_spec({**MANIFEST_SPEC, "engine": {"version": "1"}, "numerics": {"weightDtype": "int8"}})
+RUNS = Runtime(engine_version="1", weight_dtype="int8", instructions="avx2")
+OTHER = replace(RUNS, engine_version="2")
+
+
+def running(*said: Runtime, **spec: Any) -> View:
+    """The settled service of two whose manifest pins an engine, as its pods report what they run."""
+    model = {"name": "tiny", "manifestRef": {"name": "tiny-v1"}, "digest": PINNING.digest}
+    asked = service(model=model, **spec)
+    pods = tuple(pod(n, pin=PINNING.digest, revision=target(asked, PINNING)) for n in ("chat-a", "chat-b"))
+    seen = observed(live_objects(asked, pinned=PINNING), pods, manifest=PINNING)
+    digests = dict.fromkeys(VERIFIED, PINNING.digest)
+    return view(asked, seen=seen, digests=digests, runtimes=dict(zip(("chat-a", "chat-b"), said, strict=False)))
+
+
 OLD = pod("old", revision="older")
 MISSING = Blocker(Blocked.MANIFEST_MISSING, "ModelManifest tiny-v1 does not exist")
 
@@ -107,6 +127,13 @@ ROWS = [
                  id="one serves other files, where verification only warns"),
     pytest.param(warning({**VERIFIED, "chat-b": "sha256:other"}), "T F F F T T", "ServingUnverified",
                  id="one reports another digest, where verification only warns"),
+    pytest.param(running(RUNS, RUNS), "T F F T T T", "Serving", id="all run what is pinned"),
+    pytest.param(running(RUNS, UNSAID), "T F F T T T", "Serving", id="one does not say what it runs"),
+    pytest.param(running(RUNS, OTHER), "F F T F T T", "EngineDiffers", id="one reports another engine"),
+    pytest.param(running(RUNS, OTHER, verification={"mode": "Warn"}), "T F F F T T", "ServingUnverified",
+                 id="one reports another engine, where verification only warns"),
+    pytest.param(view(pods=(A, faulty(ENGINE, "chat-b"))), "F F T F F T", "EngineMismatch",
+                 id="one refuses to start as another engine than is pinned"),
     pytest.param(view(seen=observed(live_objects(service()), (A, B), quarantined=(APART,))), "T F F F T T", "Serving",
                  id="one was quarantined, and another took its place"),
     pytest.param(view(pods=(A, pod("chat-b", mark=BARRED)), digests={"chat-a": DIGEST}), "F F T F T T",
@@ -228,6 +255,42 @@ def test_an_old_pin_that_goes_on_serving_shows_its_digest() -> None:
     old = manifest(weights="8" * 64).digest
     seen = view(blocker=Blocker(Blocked.DIGEST_MISMATCH, "x"), pods=(OLD,), digests={"old": old})
     assert render(seen)["model"] == {"digest": old, "verifiedReplicas": 0}
+
+
+def test_a_status_says_which_engine_and_numerics_all_replicas_report() -> None:
+    assert render(running(RUNS, RUNS))["model"] == {
+        "digest": PINNING.digest, "engineVersion": "1", "numerics": {"instructions": "avx2", "weightDtype": "int8"},
+        "verifiedReplicas": 2,
+    }  # fmt: skip
+    mixed = render(running(RUNS, OTHER, verification={"mode": "Warn"}))["model"]
+    assert ("engineVersion" in mixed, mixed["numerics"]["weightDtype"]) == (False, "int8")
+    assert mixed["verifiedReplicas"] == 1, "the other one is not what is pinned"
+    assert "numerics" not in render(running(Runtime(engine_version="1"), Runtime(engine_version="1")))["model"]
+
+
+def test_another_engine_that_serves_is_named_with_the_next_step() -> None:
+    said = messages(render(running(RUNS, OTHER, verification={"mode": "Warn"})))["ModelVerified"]
+    assert said == (
+        "pod chat-b reports another engine than its manifest pins: spec.engine.version: got 2, want 1; it serves, "
+        "since spec.verification.mode is Warn; next: set spec.engine to what the manifest pins, or pin what runs"
+    )
+    assert "spec.engine to what the manifest pins" in messages(render(view(pods=(A, faulty(ENGINE, "x")))))["Stalled"]
+
+
+def test_what_no_replica_reports_is_said_not_to_be_verified_from_outside() -> None:
+    said = messages(render(running(UNSAID, RUNS)))["ModelVerified"]
+    assert said.endswith(
+        "; 1 of 2 ready replicas does not report spec.engine.version, spec.numerics.weightDtype, so that is not "
+        "verified from outside"
+    )
+    assert messages(render(running(RUNS, RUNS)))["ModelVerified"] == f"all ready replicas report {PINNING.digest}"
+    assert "from outside" not in messages(render(view()))["ModelVerified"], "nothing is pinned"
+
+
+@pytest.mark.parametrize(("said", "wanted"), [((RUNS, RUNS), False), ((RUNS, UNSAID), False), ((RUNS,), True)])
+def test_a_replica_that_has_not_said_what_is_pinned_is_looked_at_soon(said: Any, wanted: bool) -> None:
+    assert running(*said).has_unheard is wanted
+    assert not view().has_unheard
 
 
 def scaling_view(usage: float, mode: str = "Active", **changes: Any) -> View:

@@ -1,4 +1,4 @@
-"""Stands in for a vLLM server: its flags by its own names and no others, its health, its metrics page, one completion.
+"""Stands in for a vLLM server: its flags by its own names and no others, health, version, metrics page, one completion.
 
     VLLM_STAND_IN=ADDRESS:PORT python vllm_stand_in.py FLAGS...
 
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from aiohttp import web
 
 GPU_BLOCKS = 64
+VERSION = "0.32.0"
 BLOCKS_EACH = 8  # that one running request holds
 
 
@@ -54,6 +55,9 @@ class Engine:
     async def health(self, _: web.Request) -> web.Response:
         return web.Response()
 
+    async def version(self, _: web.Request) -> web.Response:
+        return web.json_response({"version": VERSION})
+
     async def metrics(self, _: web.Request) -> web.Response:
         labels = f'engine="0",model_name="{self.asked.served_model_name}"'
         config = f'block_size="{self.asked.block_size}",cache_dtype="auto",engine="0",num_gpu_blocks="{GPU_BLOCKS}"'
@@ -76,6 +80,7 @@ async def main(asked: argparse.Namespace, address: str, port: int) -> None:
     engine, app = Engine(asked), web.Application()
     app.router.add_get("/health", engine.health)
     app.router.add_get("/metrics", engine.metrics)
+    app.router.add_get("/version", engine.version)
     app.router.add_post("/v1/completions", engine.complete)
     runner = web.AppRunner(app)
     await runner.setup()

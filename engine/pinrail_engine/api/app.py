@@ -19,6 +19,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pinrail_contract import endpoints
+from pinrail_contract.runtime import UNSAID, Runtime
 from pinrail_engine.core.types import Engine
 from pinrail_engine.text.output import Output
 from pinrail_engine.text.pipeline import TextPipeline
@@ -46,8 +47,9 @@ class ServerInfo:
 
     model_name: str  # that requests give in `model`
     manifest_digest: str  # sha256:…
-    verification: str  # how the files compared with the manifest
+    verification: str  # how files and engine compared with the manifest
     mismatches: tuple[str, ...] = ()  # what differed, where that was only a warning
+    runtime: Runtime = UNSAID  # the engine and its numerics
     created: int = 0  # seconds since 1970
     cache_events: bool = False  # whether it shows what the prefix cache holds
 
@@ -129,7 +131,7 @@ class _Api:
         return JSONResponse(self._model())
 
     def _model(self) -> dict[str, Any]:
-        ready = self._engine.state in ("ready", "draining")
+        ready, numerics = self._engine.state in ("ready", "draining"), self._info.runtime.labels()
         return {
             "id": self._info.model_name,
             "object": "model",
@@ -141,6 +143,8 @@ class _Api:
             "manifest_digest": self._info.manifest_digest,
             "verification": self._info.verification,
             "mismatches": list(self._info.mismatches),
+            "engine_version": numerics.pop("engine_version"),
+            "numerics": numerics,
         }
 
     async def health(self, _request: Request) -> Response:

@@ -1,19 +1,21 @@
 """From flags and verified files to an engine: everything is checked here, nothing is loaded yet."""
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from pinrail_contract.canonical import loads_strict
 from pinrail_contract.errors import ModelError
 from pinrail_contract.launch import BackendName, Dtype, LaunchSpec, Switch, Verification
+from pinrail_contract.metrics import ENGINE_DIFFERS, VERIFIED
 from pinrail_contract.pins import Architecture
 
 from ..core import prefix
 from ..core.door import Caps
 from ..core.kv_blocks import KvBlocks
 from ..core.state import State
+from ..errors import MismatchError
 from ..metrics import Computing, Identity, Metrics
 from ..model.arch import Arch
 from ..weights.verify import VerifiedModel
@@ -36,7 +38,7 @@ _STEPS_IN_FLIGHT = {False: 1, True: 2}
 def engine_for(spec: LaunchSpec, model: VerifiedModel) -> EngineLoop:
     """An engine in the state `loading`, whose thread is not started; `model` must stay open until it has loaded.
 
-    Raises ModelError, ConfigError or LaunchError.
+    Raises ModelError, ConfigError, LaunchError or MismatchError.
     """
     config = _config(model)
     arch = Arch.from_config(config)
@@ -44,10 +46,11 @@ def engine_for(spec: LaunchSpec, model: VerifiedModel) -> EngineLoop:
     chosen = _choose(spec, arch)
     sizes.check(spec, arch, ELEMENT_SIZES[chosen.dtype])
     backend = _backend(spec, arch, model, chosen)
+    identity = _identity(spec, model, _computing(spec, chosen, backend))
     return EngineLoop(
         lambda: _lay_out(spec, arch, chosen, backend),
         backend,
-        Metrics(_identity(spec, model, _computing(spec, chosen, backend))),
+        Metrics(identity),
         LoopOptions(
             caps=Caps(
                 max_queued=spec.max_queued, max_queued_tokens=spec.max_queued_tokens, max_wait=spec.max_queue_wait
@@ -189,7 +192,8 @@ def _computing(spec: LaunchSpec, chosen: _Chosen, backend: Backend) -> Computing
 
 
 def _identity(spec: LaunchSpec, model: VerifiedModel, computing: Computing) -> Identity:
-    return Identity(
+    """What this engine says of itself; raises MismatchError where the manifest pins another, and verification is on."""
+    identity = Identity(
         model_name=spec.served_model_name,
         digest=model.digest,
         engine_version=version("pinrail"),
@@ -198,3 +202,11 @@ def _identity(spec: LaunchSpec, model: VerifiedModel, computing: Computing) -> I
         max_num_seqs=sizes.seqs(spec),
         computing=computing,
     )
+    different = model.manifest.runtime.differences(identity.runtime)
+    if different and spec.verification is Verification.ENFORCE:
+        raise MismatchError(model.digest, different)
+    for difference in different:
+        log.warning("the manifest pins another engine, served all the same: %s", difference)
+    if different and identity.verification == VERIFIED:
+        return replace(identity, verification=ENGINE_DIFFERS)
+    return identity

@@ -22,7 +22,12 @@ from .replica import Replica, free_port, last_words, refresh, start, stop
 
 KILL_AFTER = 10.0  # seconds past the drain time
 HANG = 60.0  # seconds without a word that it lives, as a pod's liveness probe has it
-_FINAL = (ExitCode.MODEL_MISMATCH, ExitCode.MANIFEST_MISMATCH, ExitCode.USAGE)  # trying again cannot help
+_FINAL = (  # trying again cannot help
+    ExitCode.MODEL_MISMATCH,
+    ExitCode.MANIFEST_MISMATCH,
+    ExitCode.ENGINE_MISMATCH,
+    ExitCode.USAGE,
+)
 _BACKOFF = (1.0, 2.0, 5.0, 10.0, 30.0)  # seconds before the n-th restart in a row
 
 

@@ -14,6 +14,7 @@ import aiohttp
 from pinrail_contract import endpoints, metrics
 from pinrail_contract.errors import SampleError
 from pinrail_contract.metrics import LoadSample
+from pinrail_contract.runtime import UNSAID, Runtime
 
 SCRAPE_TIMEOUT = aiohttp.ClientTimeout(total=2.0)  # seconds
 _PROGRESS = re.compile(r"(?P<label>[a-z][a-z ]*?)\s+(?P<percent>\d{1,3})%")
@@ -34,6 +35,7 @@ class Replica:
     loaded_at: float = 0.0  # monotonic seconds of `load`
     generated: float = 0.0  # tokens since its start
     digest: str = field(default="")  # of the manifest that it says it verified
+    runtime: Runtime = UNSAID  # the engine and the numerics that it says it runs
 
     @property
     def url(self) -> str:
@@ -67,7 +69,7 @@ async def refresh(replica: Replica, session: aiohttp.ClientSession, now: float) 
             page = await response.text()
         replica.load, replica.loaded_at = metrics.parse(page), now
         replica.generated = metrics.total(page, metrics.GENERATION_TOKENS)
-        replica.digest = metrics.verified_digest(page)
+        replica.digest, replica.runtime = metrics.verified_digest(page), metrics.reported_runtime(page)
     except (aiohttp.ClientError, TimeoutError, SampleError):
         return
 

@@ -103,11 +103,13 @@ async def _pause(stopping: asyncio.Event) -> None:
 def _announce(request: LocalRun, options: Options, cluster: LocalCluster, seconds: float, console: Console) -> None:
     name, manifest = request.service.model.name, request.manifest
     url = f"http://127.0.0.1:{options.port}"
-    verified = cluster.ready()[0].digest
+    verified, runs = cluster.ready()[0].digest, cluster.ready()[0].runtime
     lines = [
         f"pinned    {manifest.digest}",
         f"verified  {verified or 'not reported'} by the engine: {len(manifest.files)} files, "
         f"{manifest.total_size / 1e6:.0f} MB, on the bytes it loaded",
+        f"runs      {runs}",
+        *(f"differs   {d}" for d in manifest.runtime.differences(runs)),
         f"serving   {name} at {url}/v1 after {seconds:.1f} s",
     ]
     if not options.question:

@@ -16,13 +16,19 @@ sys.path.insert(0, str(Path(__file__).parent))  # `fake_engine`, which a child p
 
 from fake_engine import WAIT, FakeEngine, pipeline
 
+from pinrail_contract.runtime import Runtime
 from pinrail_engine.api.app import ServerInfo, create_app
 from pinrail_engine.api.server import uvicorn_config
 from pinrail_engine.core.types import Engine
 from pinrail_engine.text.pipeline import TextPipeline
 
 INFO = ServerInfo(
-    model_name="tiny", manifest_digest="sha256:" + "a" * 64, verification="Verified", mismatches=(), created=1700000000
+    model_name="tiny",
+    manifest_digest="sha256:" + "a" * 64,
+    verification="Verified",
+    mismatches=(),
+    created=1700000000,
+    runtime=Runtime(engine_version="0.1.0", backend="native", instructions="avx2", weight_dtype="int8"),
 )
 
 

@@ -155,6 +155,10 @@ def test_models_say_what_is_pinned(client: Connect) -> None:
     assert [m.id for m in api.models.list()] == ["tiny"]
     model: Any = api.models.retrieve("tiny")
     assert (model.max_model_len, model.verification, model.manifest_digest) == (256, "Verified", "sha256:" + "a" * 64)
+    assert model.engine_version == "0.1.0"
+    assert model.numerics == {
+        "backend": "native", "instructions": "avx2", "weight_dtype": "int8", "compute_dtype": "", "kv_cache_dtype": "",
+    }  # fmt: skip
     with pytest.raises(openai.NotFoundError):
         api.models.retrieve("other")
 

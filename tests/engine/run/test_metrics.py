@@ -57,7 +57,13 @@ FAMILIES = {
     "pinrail_last_step_age_seconds": ("gauge", ()),
     "pinrail_oldest_waiting_seconds": ("gauge", ()),
     "pinrail_engine_info": ("gauge", ("backend", "dtype", "instructions", "quantization", "threads")),
-    "pinrail_model_manifest_info": ("gauge", ("digest", "engine_version", "verification")),
+    "pinrail_model_manifest_info": (
+        "gauge",
+        (
+            *("backend", "compute_dtype", "digest", "engine_version", "instructions", "kv_cache_dtype"),
+            *("verification", "weight_dtype"),
+        ),
+    ),
     "pinrail_startup_seconds": ("gauge", ("phase",)),
     "pinrail_step_time_seconds_per": ("gauge", ("term",)),
     "pinrail_expected_output_share": ("gauge", ()),

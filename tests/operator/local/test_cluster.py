@@ -12,6 +12,8 @@ import pytest
 from operator_builders import load, scaled, service
 from rich.console import Console
 
+from pinrail_contract.errors import ModelError
+from pinrail_contract.termination import ExitCode
 from pinrail_operator.errors import SpecError
 from pinrail_operator.local import up
 from pinrail_operator.local.cluster import HANG, LocalCluster
@@ -100,3 +102,31 @@ async def test_no_replica_outlives_a_terminal_that_closed() -> None:
     with pytest.raises(OSError, match="the terminal is gone"):
         await up._serve(one, read(EXAMPLE), up.Options(free_port(), "", 8), Console(file=ClosedTerminal()))
     assert closed == [True]
+
+
+@pytest.mark.parametrize(
+    ("code", "final"),
+    [
+        (ExitCode.MODEL_MISMATCH, True),
+        (ExitCode.MANIFEST_MISMATCH, True),
+        (ExitCode.ENGINE_MISMATCH, True),
+        (ExitCode.USAGE, True),
+        (ExitCode.FAILED, False),
+        (ExitCode.HUNG, False),
+    ],
+)
+async def test_only_a_refusal_that_trying_again_cannot_mend_ends_it_at_once(
+    code: int, final: bool, tmp_path: Path
+) -> None:
+    """Others are started again after a while."""
+    dead = replica()
+    dead.log = tmp_path / "log"
+    cast(Any, dead.process).returncode = code
+    dead.log.write_text("pinrail serve: manifest x pins another engine\n")
+    one = cluster(service(), dead)
+    if final:
+        with pytest.raises(ModelError, match=r"^manifest x pins another engine$"):
+            await one.tick()
+    else:
+        await one.tick()
+        assert one.replicas == []

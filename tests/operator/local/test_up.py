@@ -8,14 +8,17 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 import httpx
 import openai
 import pytest
+import yaml
 
 from pinrail_contract.cache import volumes
 from pinrail_contract.documents import read_manifest
+from pinrail_contract.pins import ModelManifest
 from pinrail_operator.local.replica import free_port
 
 EXAMPLE = Path(__file__).parents[3] / "crds" / "examples" / "smollm2.yaml"
@@ -53,10 +56,10 @@ class Up:
         return [int(pid) for pid in found.stdout.split()]
 
 
-def start(tmp_path: Path, *words: str) -> Up:
+def start(tmp_path: Path, *words: str, document: Path = EXAMPLE) -> Up:
     port, output = free_port(), tmp_path / "output"
     with output.open("wb") as out:
-        command = [sys.executable, "-m", "pinrail_contract", "up", str(EXAMPLE), f"--port={port}", *words]
+        command = [sys.executable, "-m", "pinrail_contract", "up", str(document), f"--port={port}", *words]
         process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
     return Up(process, port, output)
 
@@ -117,3 +120,39 @@ def test_a_flipped_byte_is_named_and_nothing_serves(tmp_path: Path) -> None:
     said = running.output.read_text()
     assert "model.safetensors: changed: has sha256" in said
     assert "Traceback" not in said
+
+
+def pinning_another_engine(tmp_path: Path, mode: str) -> Path:
+    """The example, whose manifest pins a version that this is not."""
+    manifest, asked = yaml.safe_load_all(EXAMPLE.read_text())
+    manifest["spec"]["engine"] = {"version": "9.9.9"}
+    asked["spec"]["model"]["digest"] = ModelManifest.from_spec(manifest["spec"]).digest
+    asked["spec"]["verification"] = {"mode": mode}
+    path = tmp_path / "pinned.yaml"
+    path.write_text(yaml.safe_dump_all([manifest, asked]))
+    return path
+
+
+DIFFERENCE = f"spec.engine.version: got {version('pinrail')}, want 9.9.9"
+
+
+def test_another_engine_than_the_pinned_one_is_named_once_and_nothing_serves(tmp_path: Path) -> None:
+    running = start(tmp_path, document=pinning_another_engine(tmp_path, "Enforce"))
+    assert running.process.wait(LONG) == 1
+    said = running.output.read_text()
+    assert said.count(DIFFERENCE) == 1, "trying again cannot help"
+    assert "Traceback" not in said
+
+
+def test_another_engine_serves_and_is_told_of_where_verification_only_warns(tmp_path: Path) -> None:
+    running = start(tmp_path, document=pinning_another_engine(tmp_path, "Warn"))
+    try:
+        running.wait_until_ready()
+        running.process.send_signal(signal.SIGINT)
+        assert running.process.wait(LONG) == 0
+    finally:
+        running.process.kill()
+        running.process.wait()
+    lines = running.output.read_text().splitlines()
+    assert f"differs   {DIFFERENCE}" in lines
+    assert [line for line in lines if line.startswith(f"runs      {version('pinrail')}, backend ")]
