@@ -3,6 +3,8 @@
 An error of ours is one sentence on stderr and exit code 1; a traceback is a bug.
 """
 
+import os
+import signal
 import sys
 from importlib.metadata import EntryPoint, entry_points
 
@@ -13,6 +15,7 @@ from .termination import ExitCode
 
 def main(argv: list[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
+    _heed_signals()
     offered = {e.name: e for e in entry_points(group=GROUP)}
     if not words or words[0] in ("-h", "--help"):
         print(_usage(offered))
@@ -32,6 +35,12 @@ def main(argv: list[str] | None = None) -> int:
         return ExitCode.FAILED
     except KeyboardInterrupt:
         return 130
+
+
+def _heed_signals() -> None:
+    """The first process of a container ignores what it has no handler for: one that loads a model would not end."""
+    if os.getpid() == 1:
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
 
 
 _OF_OPERATOR = ("up", "operator", "status", "explain", "diff", "history", "rollback")

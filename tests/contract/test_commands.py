@@ -1,6 +1,11 @@
 """The `pinrail` command as a person meets it: exit codes, one sentence for each error, no traceback."""
 
 import json
+import os
+import signal
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -133,3 +138,34 @@ def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     for name in ("pin", "verify", "fetch", "import", "chat"):
         assert f"\n  {name} " in out
+
+
+def test_the_first_process_of_a_container_ends_when_it_is_told_to(pinned: Path, tmp_path: Path) -> None:
+    """In a process namespace of its own, as a container's is: there, a signal without a handler does nothing."""
+    alone = ["unshare", "--pid", "--fork", "--kill-child"]
+    if subprocess.run([*alone, "true"], capture_output=True).returncode != 0:
+        pytest.skip("this user may make no process namespace")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        source = f"https://127.0.0.1:{silent.getsockname()[1]}/"
+        document = yaml.safe_load(pinned.read_text())
+        document["spec"]["source"] = {"uri": source}
+        pinned.write_text(yaml.safe_dump(document))
+        fetch = [
+            sys.executable,
+            "-m",
+            "pinrail_contract",
+            "fetch",
+            "--manifest",
+            str(pinned),
+            "--output",
+            str(tmp_path),
+        ]
+        with subprocess.Popen([*alone, *fetch], stderr=subprocess.PIPE) as outer:
+            silent.settimeout(30)
+            with silent.accept()[0]:  # it fetches, and waits for an answer
+                (first,) = Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split()
+                os.kill(int(first), signal.SIGTERM)
+                try:
+                    assert outer.wait(timeout=10) == 128 + signal.SIGTERM
+                finally:
+                    outer.kill()
