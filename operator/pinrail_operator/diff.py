@@ -107,7 +107,7 @@ def consequence(pair: Pair, service: InferenceService, around: Surroundings) -> 
     """
     observed, image = around.observed, default_image(pair.old, around) if not service.engine.image else ""
     image = service.engine.image or image
-    service = with_verifier(service, observed, around.operator_image)
+    service = with_verifier(service, observed, around.operator_image).asked_from(observed.operator_namespace)
     blocker = checks.first_blocker(service, observed, image)
     if blocker is not None and blocker.reason is Blocked.IMAGE_MISSING:
         return {"refusals": [], "pods": _unknown(observed)}
@@ -132,7 +132,7 @@ def consequence(pair: Pair, service: InferenceService, around: Surroundings) -> 
             "moved": max(before, after) if restart else abs(after - before),
             "maxSurge": service.rollout.max_surge,
             "maxUnavailable": service.rollout.max_unavailable,
-            "writes": sorted({str(o["kind"]) for o in (*plan.apply, *plan.settle)}),
+            "writes": sorted({str(o["kind"]) for o in (*plan.policies, *plan.apply, *plan.settle)}),
         },
     }
 

@@ -15,13 +15,17 @@ _QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,2})?)([numkMG
 _UNITS = {unit: Decimal(1000) ** i for i, unit in enumerate(("n", "u", "m", "", "k", "M", "G", "T", "P", "E"), -3)}
 _UNITS |= {unit: Decimal(1024) ** i for i, unit in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)}
 
+_CLOSED = ("NetworkPolicy",)
+"""Kinds whose spec has to be what was applied and no more: what is added to a policy lets somebody in."""
+
 
 def is_applied(wanted: Mapping[str, Any], live: Mapping[str, Any] | None) -> bool:
     """Whether applying `wanted` would change nothing."""
     if live is None:
         return False
     stamp = wanted["metadata"]["annotations"][names.APPLIED]
-    return live["metadata"].get("annotations", {}).get(names.APPLIED) == stamp and covers(live, wanted)
+    is_whole = live["metadata"].get("annotations", {}).get(names.APPLIED) == stamp and covers(live, wanted)
+    return is_whole and (wanted["kind"] not in _CLOSED or _without_empty(live) == _without_empty(wanted))
 
 
 def covers(live: Any, wanted: Any, *, quantities: bool = False) -> bool:
@@ -48,6 +52,11 @@ def covers(live: Any, wanted: Any, *, quantities: bool = False) -> bool:
         pairs = zip(live, wanted, strict=True) if isinstance(live, list) and len(live) == len(wanted) else None
         return pairs is not None and all(covers(have, want, quantities=quantities) for have, want in pairs)
     return bool(live == wanted) or (quantities and _amount(live) == _amount(wanted) != live)
+
+
+def _without_empty(body: Mapping[str, Any]) -> dict[str, Any]:
+    """A spec without its empty lists, which the API server leaves out; an empty selector further in selects all."""
+    return {key: value for key, value in body["spec"].items() if value != []}
 
 
 def _amount(quantity: Any) -> Decimal | str:

@@ -114,7 +114,7 @@ class Lookup:
             Cluster(self.api).observe(service),
             self.api.get(f"/api/v1/namespaces/{service.key.namespace}/pods", labelSelector=selector),
         )
-        service = service.verified_by(running_verifier(observed))
+        service = service.verified_by(running_verifier(observed)).asked_from(observed.operator_namespace)
         found = tuple((listed or {}).get("items", []))
         ready = {p.name for p in observed.ready_pods}
         asked = [p for p in found if p["metadata"]["name"] in ready]

@@ -11,7 +11,7 @@ from typing import Any
 from pinrail_contract import endpoints
 from pinrail_contract.pins import API_VERSION, KIND, ModelManifest
 
-from . import names, pods
+from . import names, network_policy, pods
 from .quarantine import CLEAR, SERVES, Verdict, Wrong
 from .rollout import PROCEED, Action, Course
 from .types import KIND as SERVICE_KIND
@@ -19,8 +19,8 @@ from .types import InferenceService
 
 Object = dict[str, Any]
 
-KINDS = ("ConfigMap", "Service", "PodDisruptionBudget", "Deployment")
-"""In the order in which they are applied: pods start with what they mount."""
+KINDS = ("ConfigMap", "Service", "PodDisruptionBudget", "NetworkPolicy", "Deployment")
+"""In the order in which they are applied: pods start with what they mount, and are confined before they start."""
 
 
 def objects_for(
@@ -35,6 +35,7 @@ def objects_for(
         _stamped(_config_map(service, manifest)),
         _stamped(_service(service, verdict)),
         _stamped(_disruption_budget(service)),
+        *([_stamped(_network_policy(service, manifest))] if service.network.enabled else []),
         _stamped(_steered(_held(_deployment(service, manifest, image), verdict, course), course)),
     )
 
@@ -129,6 +130,20 @@ def _disruption_budget(service: InferenceService) -> Object:
     return {
         **head("policy/v1", "PodDisruptionBudget", names.disruption_budget(service), service),
         "spec": {"selector": {"matchLabels": names.selector(service)}, **allowed},
+    }
+
+
+def _network_policy(service: InferenceService, manifest: ModelManifest) -> Object:
+    """Of all pods, whatever their revision, and of those in quarantine, which are not let off."""
+    engine, access = service.engine, service.model.access
+    return {
+        **head("networking.k8s.io/v1", "NetworkPolicy", names.network_policy(service), service),
+        "spec": {
+            "podSelector": names.all_pods(service),
+            "policyTypes": ["Ingress", "Egress"],
+            "ingress": network_policy.ingress(service.network, service.operator_namespace),
+            "egress": network_policy.egress(manifest.source, access, engine.traces_endpoint, engine.env),
+        },
     }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pinrail_contract.metrics import LoadSample
 
-from . import checks, deletion_cost, history, pods
+from . import checks, deletion_cost, history, names, pods
 from .autoscale import Decision
 from .checks import Blocked, Blocker
 from .drift import is_applied
@@ -31,6 +31,7 @@ class Plan:
     quarantine: tuple[Object, ...] = ()  # pods, as they are to be
     marks: tuple[tuple[str, str], ...] = ()  # pod, whether it may serve
     costs: tuple[tuple[str, int], ...] = ()  # pod, what its deletion costs; a scale-in goes on without them
+    policies: tuple[Object, ...] = ()  # NetworkPolicies; where one is refused, the rest goes on
     apply: tuple[Object, ...] = ()
     scale: Object | None = None  # the Deployment's replicas alone
     settle: tuple[Object, ...] = ()  # applied after that: a new Deployment, whose replicas the scaler now owns
@@ -39,13 +40,13 @@ class Plan:
     @property
     def is_empty(self) -> bool:
         pods = self.quarantine or self.marks or self.costs
-        return self.scale is None and not (pods or self.apply or self.settle or self.delete)
+        return self.scale is None and not (pods or self.policies or self.apply or self.settle or self.delete)
 
     def __str__(self) -> str:
         lines = [f"quarantine {o['metadata']['name']}" for o in self.quarantine]
         lines += [f"mark {pod} to serve: {mark}" for pod, mark in self.marks]
         lines += [f"set deletion cost of {pod} to {cost}" for pod, cost in self.costs]
-        lines += [f"apply {o['kind']} {o['metadata']['name']}" for o in self.apply]
+        lines += [f"apply {o['kind']} {o['metadata']['name']}" for o in (*self.policies, *self.apply)]
         lines += [f"scale {self.scale['metadata']['name']} to {self.scale['spec']['replicas']}"] if self.scale else []
         lines += [f"apply {o['kind']} {o['metadata']['name']}" for o in self.settle]
         lines += [f"delete {ref.kind} {ref.name}" for ref in self.delete]
@@ -94,17 +95,24 @@ def plan_for(
     due = tuple(o for o in known if not is_applied(o, observed.live.get(Ref.of(o))))
     workload = observed.workload
     settle = tuple(o for o in due if o["kind"] == "Deployment" and not (workload and workload.is_stamped))
+    policies = tuple(o for o in due if o["kind"] == "NetworkPolicy")
     born = tuple(newborn(o, service.least_replicas) for o in settle if workload is None)
     scale = _scale(service, workload, decision)
     return Plan(
         quarantine=out,
         marks=verdict.marks,
         costs=_costs(observed, scale, loads),
-        apply=(*history.due(service, observed, target, image), *(o for o in due if o not in settle), *born),
+        policies=policies,
+        apply=(
+            *history.due(service, observed, target, image),
+            *(o for o in due if o not in (*policies, *settle)),
+            *born,
+        ),
         scale=scale,
         settle=settle,
         delete=(
             *_left_over(service, observed, {Ref.of(o) for o in wanted}),
+            *_no_longer_asked_for(service, observed),
             *history.left_over(service, observed, target),
         ),
     )
@@ -143,6 +151,13 @@ def _count(service: InferenceService, workload: Workload | None, decision: Decis
     if workload is None or workload.replicas == 0 or service.scaling is None:
         return service.least_replicas  # what was suspended begins anew, whatever the scaler's mode
     return decision.replicas if decision is not None and service.scaling.mode is ScalingMode.ACTIVE else None
+
+
+def _no_longer_asked_for(service: InferenceService, observed: Observed) -> tuple[Ref, ...]:
+    """Our NetworkPolicy, once the spec has it switched off; no pod has to change for that."""
+    policy = Ref("NetworkPolicy", names.network_policy(service))
+    is_there = policy in observed.live and checks.is_ours(service, observed, policy)
+    return (policy,) if is_there and not service.network.enabled else ()
 
 
 def _left_over(service: InferenceService, observed: Observed, wanted: set[Ref]) -> tuple[Ref, ...]:

@@ -47,6 +47,7 @@ class Reconciler:
     cluster: Cluster
     scraper: Scraper
     engine_image: str  # for services that name none; may be empty
+    namespace: str = ""  # of the operator's own pods; empty where it runs in none
     tick: float  # seconds between two looks at a service that scales, or whose pods have yet to say what they verified
     resync: float  # seconds between two looks at any other
     clock: Callable[[], float] = time.monotonic
@@ -79,7 +80,7 @@ class Reconciler:
             return self.resync
         known = self.memories.setdefault(key, Memory()).trusted(service, self.clock(), self.resync)
         observed = await self.cluster.observe(service, known)
-        service = with_verifier(service, observed, self.engine_image)
+        service = with_verifier(service, observed, self.engine_image).asked_from(self.namespace)
         memory = await self._measure(service, observed)
         decision = memory.decide(service, observed, self.clock())
         image = service.engine.image or self.engine_image
@@ -133,7 +134,8 @@ class Reconciler:
         try:
             await self.cluster.apply(service.key.namespace, plan)
         except Refused as e:
-            return Blocker(Blocked.REFUSED, f"{e}; next: mend the spec, or the namespace's quota and policies")
+            step = "mend the spec, the operator's rights, or the namespace's quota and policies"
+            return Blocker(Blocked.REFUSED, f"{e}; next: {step}")
         return None
 
     async def _report(self, body: Body, fresh: Body, plan: Plan, decision: Decision | None) -> None:

@@ -52,6 +52,7 @@ async def _run(settings: Settings) -> None:
         cluster=cluster,
         scraper=telemetry.counted(scraper),
         engine_image=settings.engine_image,
+        namespace=settings.own_namespace,
         tick=settings.tick,
         resync=settings.resync,
         told=telemetry.told,

@@ -25,6 +25,9 @@ class Settings:
     lease_namespace: str = _setting("PINRAIL_LEASE_NAMESPACE", "default")
     """Where the leader's Lease is kept; the chart sets the operator's own namespace."""
 
+    api_server: str = _setting("KUBERNETES_SERVICE_HOST", "")
+    """Set by Kubernetes in every pod; empty where the operator runs outside of any."""
+
     lease_name: str = _setting("PINRAIL_LEASE_NAME", "pinrail-operator")
     identity: str = _setting("PINRAIL_IDENTITY", "")
     """What this process calls itself in the Lease; empty takes the host's name, which is the pod's, and its pid."""
@@ -55,6 +58,11 @@ class Settings:
     def watched(self) -> tuple[str, ...]:
         """Namespaces; empty for all."""
         return tuple(n.strip() for n in self.namespaces.split(",") if n.strip())
+
+    @property
+    def own_namespace(self) -> str:
+        """Of the operator's pods; empty where it runs in none, so that no NetworkPolicy can let it in by its labels."""
+        return self.lease_namespace if self.api_server else ""
 
     @property
     def lease_identity(self) -> str:

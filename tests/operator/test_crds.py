@@ -1,6 +1,7 @@
 """The schema says what the types say, and the chart carries the same schema."""
 
 import importlib.util
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,7 @@ _CHOSEN = {
     "priorityClassName": "p", "runtimeClassName": "r", "imagePullSecrets": [{"name": "s"}],
     "tracesEndpoint": "http://c:4318", "maxSurge": 1, "maxUnavailable": 0,
     "type": "vllm", "args": ["--seed=1"],
-    "endpoint": "https://h",
+    "endpoint": "https://h", "from": [{"podSelector": {}}],
 }  # fmt: skip
 
 
@@ -92,11 +93,17 @@ def nodes(node: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, Any]
             yield from nodes(node[key], path + mark)
 
 
+def _longest_key(node: dict[str, Any]) -> int:
+    """Characters that a map's keys may have, as its rules say it; 0 where they do not."""
+    rules = " ".join(r["rule"] for r in node.get("x-kubernetes-validations", []))
+    found = re.search(r"self\.all\(key, size\(key\) <= (\d+)\)", rules)
+    return int(found[1]) if found else 0
+
+
 def is_bounded(node: dict[str, Any]) -> bool:
     """Whether the schema says how large a value can be, keys of maps included."""
-    rules = " ".join(r["rule"] for r in node.get("x-kubernetes-validations", []))
     if "additionalProperties" in node:
-        return "maxProperties" in node and "self.all(key, size(key) <= 317)" in rules
+        return "maxProperties" in node and _longest_key(node) > 0
     if node.get("x-kubernetes-preserve-unknown-fields"):
         return False
     if node.get("type") == "array":
@@ -132,7 +139,7 @@ def test_what_counts_as_a_bound(node: dict[str, Any], bounded: bool) -> None:
 def largest(node: dict[str, Any]) -> int:
     """Characters of the longest JSON that a schema takes."""
     if "additionalProperties" in node:
-        return 2 + int(node["maxProperties"]) * (317 + 4 + largest(node["additionalProperties"]))
+        return 2 + int(node["maxProperties"]) * (_longest_key(node) + 4 + largest(node["additionalProperties"]))
     if node.get("type") == "object":
         return 2 + sum(len(name) + 4 + largest(child) for name, child in node.get("properties", {}).items())
     if node.get("type") == "array":

@@ -67,6 +67,16 @@ PRIVATE = {
     "engine": {"env": [{"name": "PINRAIL_SOURCE_TOKEN", "value": "old"}, {"name": "OMP_NUM_THREADS", "value": "2"}]},
 }  # fmt: skip
 
+CONFINED = {
+    "engine": {"tracesEndpoint": "http://collector.obs:4318/v1/traces"},
+    "security": {
+        "networkPolicy": {
+            "enabled": True,
+            "from": [{"podSelector": {}}, {"namespaceSelector": {"matchLabels": {"team": "gateways"}}}],
+        }
+    },
+}
+
 
 def first_plan(asked: InferenceService, uri: str = "pvc://models/tiny/v1") -> Plan:
     return plan_for(asked, observed(manifest=manifest(uri)), None, IMAGE, None)
@@ -74,7 +84,7 @@ def first_plan(asked: InferenceService, uri: str = "pvc://models/tiny/v1") -> Pl
 
 def settled(plan: Plan) -> list[Any]:
     """What stays of a plan's objects: a newborn Deployment is applied again, with its stamp."""
-    return [dict(o) for o in (*(o for o in plan.apply if "annotations" in o["metadata"]), *plan.settle)]
+    return [dict(o) for o in (*plan.policies, *(o for o in plan.apply if "annotations" in o["metadata"]), *plan.settle)]
 
 
 def decision(policy: ScalingPolicy, current: int, usage: float) -> Decision:
@@ -89,8 +99,9 @@ def decision(policy: ScalingPolicy, current: int, usage: float) -> Decision:
         ("web", first_plan(service(), "https://models.test/tiny/")),
         ("tuned", first_plan(service(**TUNED))),
         ("private", first_plan(service(**PRIVATE), "https://models.test/tiny/")),
+        ("confined", first_plan(service(**CONFINED).asked_from("pinrail-system"), "https://models.test:8443/tiny/")),
     ],
-    ids=["volume", "web", "tuned", "private"],
+    ids=["volume", "web", "tuned", "private", "confined"],
 )
 def test_the_first_plan_is_the_golden_one(name: str, plan: Plan) -> None:
     """Where a pod differs from the golden one, raise pods.TEMPLATE_VERSION: every service rolls."""
@@ -281,6 +292,8 @@ def test_a_config_map_of_someone_else_stays() -> None:
         ({"limits": {"maxQueueWaitSeconds": 1}}, True),
         ({"security": {}}, False),
         ({"security": {"apiKeySecretRef": {"name": "keys"}}}, True),
+        ({"security": {"networkPolicy": {"enabled": True, "from": [{"podSelector": {}}]}}}, False),
+        ({"parallelism": {"tensor": 1, "pipeline": 1}}, False),
         ({"topologySpreadConstraints": []}, False),
         ({"topologySpreadConstraints": [{"maxSkew": 1}]}, True),
         ({"podLabels": {}}, False),
