@@ -19,8 +19,8 @@ from .types import InferenceService
 
 Object = dict[str, Any]
 
-KINDS = ("ConfigMap", "Service", "PodDisruptionBudget", "NetworkPolicy", "Deployment")
-"""In the order in which they are applied: pods start with what they mount, and are confined before they start."""
+KINDS = ("NetworkPolicy", "ConfigMap", "Service", "PodDisruptionBudget", "Deployment")
+"""In the order in which they are applied: pods are confined before they start, and start with what they mount."""
 
 
 def objects_for(
@@ -32,10 +32,10 @@ def objects_for(
 ) -> tuple[Object, ...]:
     """What the cluster should hold, in the order of `KINDS`."""
     return (
+        *([_stamped(_network_policy(service, manifest))] if service.network.enabled else []),
         _stamped(_config_map(service, manifest)),
         _stamped(_service(service, verdict)),
         _stamped(_disruption_budget(service)),
-        *([_stamped(_network_policy(service, manifest))] if service.network.enabled else []),
         _stamped(_steered(_held(_deployment(service, manifest, image), verdict, course), course)),
     )
 

@@ -11,6 +11,8 @@ import yaml
 from operator_builders import MANIFEST_SPEC, body
 
 from pinrail_contract.pins import MAX_FILES, ModelManifest, Role
+from pinrail_operator.engine_args import OURS, UNPINNING
+from pinrail_operator.network_policy import MOST_EXCEPTIONS, MOST_LABELS, MOST_PEERS, MOST_VALUES, Operator
 from pinrail_operator.scaling_policy import MAX_REPLICAS
 from pinrail_operator.types import InferenceService
 
@@ -177,6 +179,31 @@ def test_manifest_bounds_are_the_contracts() -> None:
     assert spec["files"]["items"]["properties"]["role"]["enum"] == list(Role)
     assert set(spec) == set(MANIFEST_SPEC)
     assert set(spec["architecture"]["properties"]) == set(MANIFEST_SPEC["architecture"])
+
+
+@pytest.mark.parametrize(
+    ("flags", "path"),
+    [(OURS, ("properties", "engine", "properties", "args", "items")), (UNPINNING, ())],
+    ids=["that other fields set", "that would undo the pin"],
+)
+def test_the_schema_refuses_the_flags_that_the_parser_refuses(flags: tuple[str, ...], path: tuple[str, ...]) -> None:
+    node = schema("inferenceservices")["properties"]["spec"]
+    for step in path:
+        node = node[step]
+    (rule,) = [r["rule"] for r in node["x-kubernetes-validations"] if "f.startsWith(" in r["rule"]]
+    listed = rule.partition("].exists(f,")[0].rpartition("[")[2]
+    assert sorted(re.findall(r"'([a-z-]+)'", listed)) == sorted(flags)
+
+
+def test_peer_bounds_are_the_parsers() -> None:
+    security = schema("inferenceservices")["properties"]["spec"]["properties"]["security"]["properties"]
+    peers = security["networkPolicy"]["properties"]["from"]
+    selector, block = (peers["items"]["properties"][name]["properties"] for name in ("podSelector", "ipBlock"))
+    expressions = selector["matchExpressions"]
+    assert (peers["maxItems"], block["except"]["maxItems"]) == (MOST_PEERS, MOST_EXCEPTIONS)
+    assert (selector["matchLabels"]["maxProperties"], expressions["maxItems"]) == (MOST_LABELS, 1)
+    assert expressions["items"]["properties"]["values"]["maxItems"] == MOST_VALUES
+    assert expressions["items"]["properties"]["operator"]["enum"] == list(Operator)
 
 
 def test_replica_bounds_are_the_types() -> None:
