@@ -139,7 +139,7 @@ def _addresses(source: Source, reached: SourceAccess) -> list[str]:
     """URLs that the container which fetches begins with."""
     if not source.is_fetched:
         return []
-    return [reached.used_by(source).endpoint or HUB] if source.scheme in ("hf", "s3") else [source.uri]
+    return [reached.endpoint or HUB] if source.scheme in ("hf", "s3") else [source.uri]
 
 
 def _peer(f: Fields, path: str) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """NetworkPolicies against a real API server: what it takes, what is repaired, and an operator that may write none."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from apiserver_documents import pin, service
 from operator_builders import IMAGE, load
 from operator_process import until
 
+from pinrail_operator import explain_command
 from pinrail_operator.cluster import Cluster
 from pinrail_operator.metrics import Scrape
 from pinrail_operator.reconcile import Reconciler
@@ -123,6 +125,19 @@ async def test_a_policy_comes_and_goes_without_a_restart(operator: Operator, clu
     await Operator(cluster, kube.namespace)()
     assert not kube.exists("networkpolicy", "chat")
     assert kube.get("deployment", "chat")["spec"]["template"] == template
+
+
+async def test_whoever_explains_it_sees_the_policy_that_its_operator_wrote(
+    operator: Operator, kube: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A person's command does not know where the operator runs, and takes it from the policy."""
+    kube.apply(pin(), confined())
+    await operator(2)
+    monkeypatch.setenv("KUBECONFIG", str(kube.kubeconfig))
+    words = ["chat", "-n", kube.namespace, "-o", "json"]
+    assert await asyncio.to_thread(explain_command.command.run, words) == 0
+    told = json.loads(capsys.readouterr().out)["upgrade"]["operator"]
+    assert (told["effect"], told["objects"]) == ("none", [])
 
 
 async def test_a_policy_of_somebody_else_is_neither_changed_nor_deleted(operator: Operator, kube: Any) -> None:

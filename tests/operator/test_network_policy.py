@@ -73,6 +73,13 @@ def test_pods_reach_the_ports_that_they_need_and_name_servers(
     assert found == ([NAME_SERVERS, tcp] if ports else [])
 
 
+def test_a_policy_lets_out_what_the_service_and_its_manifest_name() -> None:
+    engine = {"tracesEndpoint": "http://collector:4318", "env": [{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}]}
+    model = {**service().written["model"], "endpoint": "https://minio.test:9000"}
+    _, tcp = policy_of(confined(engine=engine, model=model), "s3://bucket/tiny")["spec"]["egress"]
+    assert [p["port"] for p in tcp["ports"]] == [3128, 4318, 9000]
+
+
 @pytest.mark.parametrize(
     ("url", "port"),
     [
@@ -231,7 +238,8 @@ def test_pods_are_confined_before_they_start() -> None:
 
 def test_a_policy_comes_and_goes_alone() -> None:
     bare, whole = live_objects(service()), live_objects(confined())
-    assert str(planned(confined(), observed(bare))) == "apply NetworkPolicy chat"
+    added = planned(confined(), observed(bare))
+    assert (str(added), added.is_empty) == ("apply NetworkPolicy chat", False)
     assert planned(confined(), observed(whole)).is_empty
     assert planned(service(), observed(whole)) == Plan(delete=(POLICY,))
 

@@ -227,6 +227,15 @@ def test_without_a_known_image_a_restart_is_not_known_and_no_refusal() -> None:
     assert (told["pods"]["restart"], told["refusals"], exit_code([told])) == (None, [], 1)
 
 
+def test_a_network_policy_is_among_what_is_written_and_restarts_nothing() -> None:
+    whole, _, seen = living()
+    confined = {"security": {"networkPolicy": {"enabled": True}}}
+    told = diffed(seen, pair(whole, **confined))
+    assert (told["pods"]["writes"], told["pods"]["restart"], exit_code([told])) == (["NetworkPolicy"], False, 1)
+    live = live_objects(InferenceService.from_body(body(**confined)).asked_from("sys"))
+    assert diffed(observed(live, seen.pods), pair(body(**confined), **confined))["pods"]["writes"] == []
+
+
 def test_what_is_paused_is_left_alone() -> None:
     whole, _, seen = living()
     told = diffed(seen, pair(whole, paused=True, limits={"maxNumSeqs": 8}))
