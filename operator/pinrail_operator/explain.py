@@ -15,7 +15,7 @@ from pinrail_contract.pins import ModelManifest
 
 from . import pods
 from .drift import is_applied
-from .manifests import objects_for
+from .manifests import mounted_sources, objects_for
 from .observed import Body, Observed, Pod, Ref, Workload
 from .overview import what_matters
 from .phrases import conditions, is_healthy, is_seen, seconds_since
@@ -95,7 +95,8 @@ def operator_upgrade(body: Body, service: InferenceService, observed: Observed) 
         return {"effect": None, "why": "there is no Deployment" if workload is None else "there is no manifest"}
     image = service.engine.image or running_image(observed)
     then = pods.revision(service, manifest, image)
-    written = [str(o["kind"]) for o in objects_for(service, manifest, image) if _differs(o, observed)]
+    wanted = objects_for(service, manifest, image, older=mounted_sources(service, observed.live))
+    written = [str(o["kind"]) for o in wanted if _differs(o, observed)]
     seen = {"revision": {"now": workload.revision, "then": then}, "objects": written}
     if then != workload.revision:
         return {"effect": "restart", "why": _why_restart(body, workload), **seen}

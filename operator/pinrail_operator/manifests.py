@@ -4,14 +4,17 @@ None of them says how many replicas there are: that field of the Deployment belo
 Deployment that is made for the first time does, or a pod would start before the scaler has spoken.
 """
 
+import contextlib
 import json
 from collections.abc import Mapping
 from typing import Any
 
 from pinrail_contract import endpoints
-from pinrail_contract.pins import API_VERSION, KIND, ModelManifest
+from pinrail_contract.errors import ManifestError
+from pinrail_contract.pins import API_VERSION, KIND, ModelManifest, Source
 
 from . import names, network_policy, pods
+from .observed import Ref, is_owned_by
 from .quarantine import CLEAR, SERVES, Verdict, Wrong
 from .rollout import PROCEED, Action, Course
 from .types import KIND as SERVICE_KIND
@@ -29,10 +32,11 @@ def objects_for(
     image: str,
     course: Course = PROCEED,
     verdict: Verdict = CLEAR,
+    older: tuple[Source, ...] = (),
 ) -> tuple[Object, ...]:
-    """What the cluster should hold, in the order of `KINDS`."""
+    """What the cluster should hold, in the order of `KINDS`; `older` are the sources of pods that are yet to go."""
     return (
-        *([_stamped(_network_policy(service, manifest))] if service.network.enabled else []),
+        *([_stamped(_network_policy(service, (manifest.source, *older)))] if service.network.enabled else []),
         _stamped(_config_map(service, manifest)),
         _stamped(_service(service, verdict)),
         _stamped(_disruption_budget(service)),
@@ -125,6 +129,22 @@ def _config_map(service: InferenceService, manifest: ModelManifest) -> Object:
     }
 
 
+def mounted_sources(service: InferenceService, live: Mapping[Ref, Mapping[str, Any]]) -> tuple[Source, ...]:
+    """What a policy has to know besides the manifest: the sources that our ConfigMaps name.
+
+    One goes when no pod mounts it, so those of older pods are there.
+    """
+    if not service.network.enabled:
+        return ()
+    ours = [o for ref, o in sorted(live.items()) if ref.kind == "ConfigMap" and is_owned_by(o, service.uid)]
+    found = []
+    for config_map in ours:
+        with contextlib.suppress(ManifestError, ValueError, KeyError, TypeError):  # somebody's: no pod of ours needs it
+            document = json.loads(config_map["data"][pods.MANIFEST_FILE])
+            found.append(Source.from_json(document["spec"]["source"], "spec.source"))
+    return tuple(found)
+
+
 def _disruption_budget(service: InferenceService) -> Object:
     allowed = {"maxUnavailable": 1} if service.min_available is None else {"minAvailable": service.min_available}
     return {
@@ -133,7 +153,7 @@ def _disruption_budget(service: InferenceService) -> Object:
     }
 
 
-def _network_policy(service: InferenceService, manifest: ModelManifest) -> Object:
+def _network_policy(service: InferenceService, sources: tuple[Source, ...]) -> Object:
     """Of all pods, whatever their revision, and of those in quarantine, which are not let off."""
     engine, access = service.engine, service.model.access
     return {
@@ -142,7 +162,7 @@ def _network_policy(service: InferenceService, manifest: ModelManifest) -> Objec
             "podSelector": names.all_pods(service),
             "policyTypes": ["Ingress", "Egress"],
             "ingress": network_policy.ingress(service.network, service.operator_namespace),
-            "egress": network_policy.egress(manifest.source, access, engine.traces_endpoint, engine.env),
+            "egress": network_policy.egress(sources, access, engine.traces_endpoint, engine.env),
         },
     }
 

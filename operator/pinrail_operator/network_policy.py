@@ -77,7 +77,7 @@ def ingress(access: NetworkAccess, operator_namespace: str) -> list[Rule]:
 
 
 def egress(
-    source: Source, reached: SourceAccess, traces_endpoint: str, env: Iterable[tuple[str, str]] = ()
+    sources: Iterable[Source], reached: SourceAccess, traces_endpoint: str, env: Iterable[tuple[str, str]] = ()
 ) -> list[Rule]:
     """What a service's pods have to reach; an empty list lets nothing out.
 
@@ -92,12 +92,13 @@ def egress(
     Where there is any, so are name servers, and the ports of the proxies that variables name.
 
     Args:
-        source: Where the model comes from.
+        sources: Where the model comes from, and where pods of older revisions may still have to fetch theirs.
         reached: What the service says of reaching it.
         traces_endpoint: URL that traces are sent to; empty: none are.
         env: Names and values of the containers' variables.
     """
-    urls = [*_addresses(source, reached), *([traces_endpoint] if traces_endpoint else [])]
+    fetched = [url for source in sources for url in _addresses(source, reached)]
+    urls = [*fetched, *([traces_endpoint] if traces_endpoint else [])]
     if not urls:
         return []
     proxies = [value if "://" in value else f"http://{value}" for name, value in env if name in _PROXIES and value]

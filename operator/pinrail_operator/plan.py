@@ -11,7 +11,7 @@ from . import checks, deletion_cost, history, names, pods
 from .autoscale import Decision
 from .checks import Blocked, Blocker
 from .drift import is_applied
-from .manifests import newborn, objects_for, quarantined, replicas
+from .manifests import mounted_sources, newborn, objects_for, quarantined, replicas
 from .observed import Observed, Ref, Workload
 from .quarantine import CLEAR, Verdict
 from .rollout import PROCEED, Action, Course, is_complete
@@ -88,7 +88,9 @@ def plan_for(
     out = tuple(quarantined(service, w) for w in verdict.release) if is_ours else ()
     if blocker is not None or service.paused or observed.manifest is None:
         return Plan(quarantine=out, marks=verdict.marks if is_ours else ())
-    wanted = objects_for(service, observed.manifest, image, course, verdict)
+    left_over = _left_over(service, observed, names.config_map(service, observed.manifest))
+    older = mounted_sources(service, {ref: o for ref, o in observed.live.items() if ref not in left_over})
+    wanted = objects_for(service, observed.manifest, image, course, verdict, older)
     target = target_revision(service, observed, image)
     is_lost = course.action is Action.ABORT and course.template is None  # it cannot be said what to go back to
     known = tuple(o for o in wanted if not (is_lost and o["kind"] == "Deployment"))
@@ -111,7 +113,7 @@ def plan_for(
         scale=scale,
         settle=settle,
         delete=(
-            *_left_over(service, observed, {Ref.of(o) for o in wanted}),
+            *left_over,
             *_no_longer_asked_for(service, observed),
             *history.left_over(service, observed, target),
         ),
@@ -160,7 +162,7 @@ def _no_longer_asked_for(service: InferenceService, observed: Observed) -> tuple
     return (policy,) if is_there and not service.network.enabled else ()
 
 
-def _left_over(service: InferenceService, observed: Observed, wanted: set[Ref]) -> tuple[Ref, ...]:
+def _left_over(service: InferenceService, observed: Observed, wanted: str) -> tuple[Ref, ...]:
     """Our ConfigMaps of older pins, once no pod of an older revision is left, in quarantine or out of it."""
     workload = observed.workload
     if workload is None or not is_rolled_out(workload, workload.revision):
@@ -171,7 +173,6 @@ def _left_over(service: InferenceService, observed: Observed, wanted: set[Ref]) 
         ref
         for ref in sorted(observed.live)
         if ref.kind == "ConfigMap"
-        and ref not in wanted
-        and ref.name not in workload.config_maps
+        and ref.name not in (wanted, *workload.config_maps)
         and checks.is_ours(service, observed, ref)
     )

@@ -69,7 +69,7 @@ def test_pods_reach_the_ports_that_they_need_and_name_servers(
     one = service(model={**service().written["model"], **({"endpoint": endpoint} if endpoint else {})})
     source = Source(uri, COMMIT if uri.startswith("hf") else "")
     tcp = {"ports": [{"port": port, "protocol": "TCP"} for port in ports]}
-    found = egress(source, one.model.access, traces, tuple(env.items()))
+    found = egress([source], one.model.access, traces, tuple(env.items()))
     assert found == ([NAME_SERVERS, tcp] if ports else [])
 
 
@@ -242,6 +242,44 @@ def test_a_policy_comes_and_goes_alone() -> None:
     assert (str(added), added.is_empty) == ("apply NetworkPolicy chat", False)
     assert planned(confined(), observed(whole)).is_empty
     assert planned(service(), observed(whole)) == Plan(delete=(POLICY,))
+
+
+def ports_out(plan: Plan) -> list[int]:
+    """TCP ports that a plan's policy lets out, but for name servers."""
+    (policy,) = plan.policies
+    return [p["port"] for rule in policy["spec"]["egress"][1:] for p in rule["ports"]]
+
+
+def test_pods_of_an_older_source_can_be_fetched_for_until_the_last_is_gone() -> None:
+    """Where a roll-out goes back to them, too: their ConfigMap stays as long as a pod may mount it."""
+    old = live_objects(confined(), pinned=manifest("https://models.test:8443/tiny/"))
+    assert ports_out(planned(confined(), observed(old, manifest=manifest("s3://bucket/tiny")))) == [443, 8443]
+    assert planned(confined(), observed(old, manifest=manifest())).policies == (), "it is as wide as it was"
+    (mounted,) = [ref for ref in old if ref.kind == "ConfigMap"]
+    rolled_out = {**live_objects(confined()), POLICY: old[POLICY], mounted: old[mounted]}
+    last = planned(confined(), observed(rolled_out))
+    assert (last.delete, [p["spec"]["egress"] for p in last.policies]) == ((mounted,), [[]])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"metadata": {"name": "chat-old", "labels": {}}},
+        {"data": {}},
+        {"data": None},
+        {"data": {pods.MANIFEST_FILE: "no JSON"}},
+        {"data": {pods.MANIFEST_FILE: '{"spec": {"source": {"uri": "gs://bucket"}}}'}},
+        {"data": {pods.MANIFEST_FILE: "[]"}},
+    ],
+    ids=["not ours", "empty", "none", "no JSON", "no source", "no object"],
+)
+def test_a_config_map_that_somebody_made_or_damaged_widens_no_policy(change: dict[str, Any]) -> None:
+    live = live_objects(confined())
+    (held,) = [
+        o for ref, o in live_objects(confined(), pinned=manifest("s3://bucket/x")).items() if ref.kind == "ConfigMap"
+    ]
+    live[Ref("ConfigMap", "chat-old")] = {**held, **change}
+    assert planned(confined(), observed(live)).policies == ()
 
 
 def test_a_policy_that_is_switched_off_goes_while_a_roll_out_is_under_way() -> None:
