@@ -274,7 +274,7 @@ def test_pods_of_an_older_source_can_be_fetched_for_until_the_last_is_gone() -> 
     ids=["not ours", "empty", "none", "no JSON", "no source", "no object"],
 )
 def test_a_config_map_that_somebody_made_or_damaged_widens_no_policy(change: dict[str, Any]) -> None:
-    live = live_objects(confined())
+    live = live_objects(confined(), updated=1)
     (held,) = [
         o for ref, o in live_objects(confined(), pinned=manifest("s3://bucket/x")).items() if ref.kind == "ConfigMap"
     ]

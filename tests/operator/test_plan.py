@@ -251,6 +251,13 @@ def test_config_maps_of_older_pins_go_when_no_pod_mounts_them() -> None:
     assert plan_for(service(), observed(rolling), None, IMAGE, None).delete == ()
 
 
+def test_the_config_map_of_a_new_pin_stays_while_the_deployment_is_still_of_the_old_one() -> None:
+    old = live_objects(service())
+    new = {ref: o for ref, o in live_objects(service(), pinned=manifest("s3://bucket/x")).items() if ref not in old}
+    plan = plan_for(service(), observed({**old, **new}, manifest=manifest("s3://bucket/x")), None, IMAGE, None)
+    assert ([ref.kind for ref in new], plan.delete) == (["ConfigMap"], ())
+
+
 def test_a_config_map_of_someone_else_stays() -> None:
     live = live_objects(service())
     live[Ref("ConfigMap", "theirs")] = {"kind": "ConfigMap", "metadata": {"name": "theirs", "labels": LABELS}}
