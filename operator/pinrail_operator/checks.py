@@ -182,8 +182,13 @@ def _names_are_free(case: _Case) -> Blocker | None:
 
 
 def _is_named_by_us(case: _Case, ref: Ref) -> bool:
-    """ConfigMaps are found by our label, which others may have copied; the rest is found by name."""
+    """ConfigMaps are found by our label, which others may have copied; the rest is found by name.
+
+    A NetworkPolicy of that name is in nobody's way where the service is to have none.
+    """
     manifest = case.observed.manifest
+    if ref.kind == "NetworkPolicy" and not case.service.network.enabled:
+        return False
     return ref.kind != "ConfigMap" or (manifest is not None and ref.name == names.config_map(case.service, manifest))
 
 

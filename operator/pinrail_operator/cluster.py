@@ -28,6 +28,7 @@ _PATHS = {
     "ConfigMap": "/api/v1/namespaces/{}/configmaps",
     "Service": "/api/v1/namespaces/{}/services",
     "PodDisruptionBudget": "/apis/policy/v1/namespaces/{}/poddisruptionbudgets",
+    "NetworkPolicy": "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies",
     "Deployment": "/apis/apps/v1/namespaces/{}/deployments",
     "InferenceService": "/apis/pinrail.dev/v1alpha1/namespaces/{}/inferenceservices",
     "ModelManifest": "/apis/pinrail.dev/v1alpha1/namespaces/{}/modelmanifests",
@@ -98,27 +99,40 @@ class Cluster:
             Ref("Service", names.kubernetes_service(service)),
             Ref("PodDisruptionBudget", names.disruption_budget(service)),
         )
+        policy = Ref("NetworkPolicy", names.network_policy(service))
         manifest, config_maps, history, *found = await asyncio.gather(
             self.api.get(_path("ModelManifest", namespace, service.model.manifest)),
             self.api.get(_path("ConfigMap", namespace), labelSelector=_selector(service)),
             self.api.get(_path("ControllerRevision", namespace), labelSelector=_selector(service)),
             *(self.api.get(_path(ref.kind, namespace, ref.name)) for ref in refs),
+            self._if_allowed(_path(policy.kind, namespace, policy.name)),
         )
-        live = {ref: body for ref, body in zip(refs, found, strict=True) if body is not None}
+        live = {ref: body for ref, body in zip((*refs, policy), found, strict=True) if body is not None}
         live |= {
             Ref("ConfigMap", body["metadata"]["name"]): {"apiVersion": "v1", "kind": "ConfigMap", **body}
             for body in (config_maps or {}).get("items", [])  # members of a list do not say what they are
         }
         return _Quiet(*_manifest(manifest), live, tuple((history or {}).get("items", [])))
 
-    async def apply(self, namespace: str, plan: Plan) -> None:
-        """Carry out a plan, in its order; what is refused of pods that must not serve is raised last.
+    async def _if_allowed(self, path: str) -> Body | None:
+        """The object, or None where it may not be read: an operator whose rights are older than this field's.
 
-        The rest may be its cure.
+        A service that asks for such an object has it applied, which is refused, and told; all others go on.
+        """
+        try:
+            return await self.api.get(path)
+        except Refused:
+            return None
+
+    async def apply(self, namespace: str, plan: Plan) -> None:
+        """Carry out a plan, in its order; what is refused of pods that must not serve, and of policies, is raised last.
+
+        The rest may be its cure, and what serves goes on.
         """
         refused = [
             *await asyncio.gather(*(self._quarantine(namespace, pod) for pod in plan.quarantine)),
             *await asyncio.gather(*(self._mark(namespace, pod, mark) for pod, mark in plan.marks)),
+            *await asyncio.gather(*(self._confine(namespace, policy) for policy in plan.policies)),
         ]
         await asyncio.gather(*(self._unprotect(namespace, pod) for pod in plan.started))
         await asyncio.gather(*(self._set_cost(namespace, pod, cost) for pod, cost in plan.costs))
@@ -154,6 +168,14 @@ class Cluster:
             log.warning("owner of quarantined pod %s/%s: %s", namespace, pod["metadata"]["name"], e)
             metadata = {key: pod["metadata"][key] for key in ("labels", "annotations")}
             return await self._write_pod(namespace, pod["metadata"]["name"], metadata, names.QUARANTINE_FIELD_MANAGER)
+        return None
+
+    async def _confine(self, namespace: str, policy: Body) -> Refused | None:
+        """The refusal, where the policy may not be written."""
+        try:
+            await self._apply(namespace, policy, names.FIELD_MANAGER)
+        except Refused as e:
+            return e
         return None
 
     async def _mark(self, namespace: str, pod: str, mark: str) -> Refused | None:

@@ -112,7 +112,7 @@ def consequence(pair: Pair, service: InferenceService, around: Surroundings) -> 
     """
     observed, image = around.observed, default_image(pair.old, around) if not service.engine.image else ""
     image = service.engine.image or image
-    service = with_verifier(service, observed, around.operator_image)
+    service = with_verifier(service, observed, around.operator_image).asked_from(observed.operator_namespace)
     blocker = checks.first_blocker(service, observed, image, around.host_caches)
     if blocker is not None and blocker.reason is Blocked.IMAGE_MISSING:
         return {"refusals": [], "pods": _unknown(observed)}
@@ -137,7 +137,7 @@ def consequence(pair: Pair, service: InferenceService, around: Surroundings) -> 
             "moved": max(before, after) if restart else abs(after - before),
             "maxSurge": service.rollout.max_surge,
             "maxUnavailable": service.rollout.max_unavailable,
-            "writes": sorted({str(o["kind"]) for o in (*ahead.plan.apply, *ahead.plan.settle)}),
+            "writes": sorted({str(o["kind"]) for o in (*ahead.plan.policies, *ahead.plan.apply, *ahead.plan.settle)}),
             "steered": ahead.steered or None,
         },
     }

@@ -15,13 +15,17 @@ _QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,2})?)([numkMG
 _UNITS = {unit: Decimal(1000) ** i for i, unit in enumerate(("n", "u", "m", "", "k", "M", "G", "T", "P", "E"), -3)}
 _UNITS |= {unit: Decimal(1024) ** i for i, unit in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)}
 
+_CLOSED = ("NetworkPolicy",)
+"""Kinds whose spec has to be what was applied and no more: what is added to a policy lets somebody in."""
+
 
 def is_applied(wanted: Mapping[str, Any], live: Mapping[str, Any] | None) -> bool:
     """Whether applying `wanted` would change nothing."""
     if live is None:
         return False
     stamp = wanted["metadata"]["annotations"][names.APPLIED]
-    return live["metadata"].get("annotations", {}).get(names.APPLIED) == stamp and covers(live, wanted)
+    is_whole = live["metadata"].get("annotations", {}).get(names.APPLIED) == stamp and covers(live, wanted)
+    return is_whole and (wanted["kind"] not in _CLOSED or _without_empty(live) == _without_empty(wanted))
 
 
 def covers(live: Any, wanted: Any, *, quantities: bool = False) -> bool:
@@ -57,6 +61,11 @@ def dropped(wanted: Mapping[str, Any], live: Mapping[str, Any]) -> tuple[str, ..
     """
     asked, made = (body.get("spec", {}).get("template", {}).get("spec", {}) for body in (wanted, live))
     return tuple(f"spec.template.spec.{key}" for key, value in asked.items() if value and key not in made)
+
+
+def _without_empty(body: Mapping[str, Any]) -> dict[str, Any]:
+    """A spec without its empty lists, which the API server leaves out; an empty selector further in selects all."""
+    return {key: value for key, value in body["spec"].items() if value != []}
 
 
 def _amount(quantity: Any) -> Decimal | str:

@@ -20,6 +20,7 @@ _WORD = re.compile(r"--(?P<name>[a-z0-9]+(?:-[a-z0-9]+)*)(?:\.[A-Za-z0-9_.+-]+)?
 OURS = (
     "model", "served-model-name", "host", "port", "dtype", "max-model-len", "max-num-seqs", "max-num-batched-tokens",
     "block-size", "scheduling-policy", "enable-prefix-caching", "no-enable-prefix-caching", "otlp-traces-endpoint",
+    "tensor-parallel-size", "pipeline-parallel-size",
     "api-key", "uds", "config", "ssl-keyfile", "ssl-certfile", "root-path", "headless", "disable-log-stats",
 )  # fmt: skip
 """Rendered from other fields, or what the operator needs to reach and read the engine; never taken."""

@@ -6,7 +6,7 @@ PYTHONPATH among them replace what is pinned, unseen.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Self
@@ -97,6 +97,18 @@ def of_fetch(variables: Iterable[Variable]) -> tuple[Variable, ...]:
     It speaks to hosts that the engine has nothing to do with, and has secrets of its own (`spec.model`).
     """
     return tuple(v for v in variables if v.source is None or PROXIES.fullmatch(v.name))
+
+
+def plain(variables: Iterable[Variable]) -> tuple[tuple[str, str], ...]:
+    """Names and values of those whose value the spec itself gives."""
+    return tuple((v.name, v.value) for v in variables if v.source is None)
+
+
+def require_known(variables: Iterable[Variable], names: Collection[str], why: str) -> None:
+    """Raises SpecError for one of `names` whose value is read elsewhere."""
+    for i, variable in enumerate(variables):
+        if variable.source is not None and variable.name in names:
+            raise SpecError(f"spec.engine.env[{i}].valueFrom", f"got one for {variable.name}, want its value: {why}")
 
 
 def on_this_machine(variables: Iterable[Variable], shell: Mapping[str, str]) -> dict[str, str]:

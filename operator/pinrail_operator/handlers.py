@@ -23,6 +23,7 @@ CHILDREN = (
     ("", "v1", "pods"),
     ("", "v1", "services"),
     ("apps", "v1", "deployments"),
+    ("networking.k8s.io", "v1", "networkpolicies"),
     ("policy", "v1", "poddisruptionbudgets"),
 )
 """Group, version and name of what a service consists of; watched by our label, or every pod of a cluster would come."""

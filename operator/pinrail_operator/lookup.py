@@ -125,7 +125,7 @@ class Lookup:
         cluster = Cluster(self.api)
         found = await cluster.pods(service)
         observed = await cluster.observe(service, listed=found)
-        service = service.verified_by(running_verifier(observed))
+        service = service.verified_by(running_verifier(observed)).asked_from(observed.operator_namespace)
         ready = {p.name for p in observed.ready_pods}
         asked = [p for p in found if p["metadata"]["name"] in ready]
         answers = await asyncio.gather(*(asyncio.to_thread(self._report, p) for p in asked))

@@ -4,14 +4,17 @@ None of them says how many replicas there are: that field of the Deployment belo
 Deployment that is made for the first time does, or a pod would start before the scaler has spoken.
 """
 
+import contextlib
 import json
 from collections.abc import Mapping
 from typing import Any
 
 from pinrail_contract import endpoints
-from pinrail_contract.pins import API_VERSION, KIND, ModelManifest
+from pinrail_contract.errors import ManifestError
+from pinrail_contract.pins import API_VERSION, KIND, ModelManifest, Source
 
-from . import names, pods
+from . import environment, names, network_policy, pods
+from .observed import Ref, is_owned_by
 from .quarantine import CLEAR, SERVES, Verdict, Wrong
 from .rollout import PROCEED, Action, Course
 from .types import KIND as SERVICE_KIND
@@ -19,8 +22,8 @@ from .types import InferenceService
 
 Object = dict[str, Any]
 
-KINDS = ("ConfigMap", "Service", "PodDisruptionBudget", "Deployment")
-"""In the order in which they are applied: pods start with what they mount."""
+KINDS = ("NetworkPolicy", "ConfigMap", "Service", "PodDisruptionBudget", "Deployment")
+"""In the order in which they are applied: pods are confined before they start, and start with what they mount."""
 
 
 def objects_for(
@@ -29,9 +32,11 @@ def objects_for(
     image: str,
     course: Course = PROCEED,
     verdict: Verdict = CLEAR,
+    older: tuple[Source, ...] = (),
 ) -> tuple[Object, ...]:
-    """What the cluster should hold, in the order of `KINDS`."""
+    """What the cluster should hold, in the order of `KINDS`; `older` are the sources of pods that are yet to go."""
     return (
+        *([_stamped(_network_policy(service, (manifest.source, *older)))] if service.network.enabled else []),
         _stamped(_config_map(service, manifest)),
         kubernetes_service(service, verdict),
         _stamped(_disruption_budget(service)),
@@ -129,6 +134,22 @@ def _config_map(service: InferenceService, manifest: ModelManifest) -> Object:
     }
 
 
+def mounted_sources(service: InferenceService, live: Mapping[Ref, Mapping[str, Any]]) -> tuple[Source, ...]:
+    """What a policy has to know besides the manifest: the sources that our ConfigMaps name.
+
+    One goes when no pod mounts it, so those of older pods are there.
+    """
+    if not service.network.enabled:
+        return ()
+    ours = [o for ref, o in sorted(live.items()) if ref.kind == "ConfigMap" and is_owned_by(o, service.uid)]
+    found = []
+    for config_map in ours:
+        with contextlib.suppress(ManifestError, ValueError, KeyError, TypeError):  # somebody's: no pod of ours needs it
+            document = json.loads(config_map["data"][pods.MANIFEST_FILE])
+            found.append(Source.from_json(document["spec"]["source"], "spec.source"))
+    return tuple(found)
+
+
 def _disruption_budget(service: InferenceService) -> Object:
     """Counts ready replicas, and protects them alone.
 
@@ -147,6 +168,20 @@ def _disruption_budget(service: InferenceService) -> Object:
             "selector": {"matchLabels": names.selector(service)},
             **allowed,
             "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        },
+    }
+
+
+def _network_policy(service: InferenceService, sources: tuple[Source, ...]) -> Object:
+    """Of all pods, whatever their revision, and of those in quarantine, which are not let off."""
+    engine, access = service.engine, service.model.access
+    return {
+        **head("networking.k8s.io/v1", "NetworkPolicy", names.network_policy(service), service),
+        "spec": {
+            "podSelector": names.all_pods(service),
+            "policyTypes": ["Ingress", "Egress"],
+            "ingress": network_policy.ingress(service.network, service.operator_namespace),
+            "egress": network_policy.egress(sources, access, engine.traces_endpoint, environment.plain(engine.env)),
         },
     }
 

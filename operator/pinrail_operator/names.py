@@ -62,6 +62,10 @@ def disruption_budget(service: InferenceService) -> str:
     return service.key.name
 
 
+def network_policy(service: InferenceService) -> str:
+    return service.key.name
+
+
 def config_map(service: InferenceService, manifest: ModelManifest) -> str:
     """By content, source included: pods of an older pin keep theirs."""
     return f"{service.key.name}-{digest_of(manifest.to_spec())}"
@@ -78,7 +82,17 @@ def selector(service: InferenceService) -> dict[str, str]:
 
 def pods_selector(service: InferenceService) -> str:
     """All pods of a service, in the words of a query: those that must not serve as well."""
-    return f"{SERVICE} in ({service.key.name},{service.key.name}{QUARANTINED})"
+    return f"{SERVICE} in ({','.join(_of_all_pods(service))})"
+
+
+def all_pods(service: InferenceService) -> dict[str, Any]:
+    """The same pods, as an object selects them."""
+    return {"matchExpressions": [{"key": SERVICE, "operator": "In", "values": list(_of_all_pods(service))}]}
+
+
+def _of_all_pods(service: InferenceService) -> tuple[str, str]:
+    """Values of their label."""
+    return service.key.name, service.key.name + QUARANTINED
 
 
 def service_of(label: str) -> str:

@@ -10,7 +10,7 @@ from pinrail_contract.metrics import FILES_DIFFER
 from pinrail_contract.pins import ModelManifest
 from pinrail_contract.termination import Reason, Termination
 
-from . import names
+from . import names, network_policy
 
 Body = Mapping[str, Any]
 
@@ -146,6 +146,12 @@ class Observed:
     def workload(self) -> Workload | None:
         found = [body for ref, body in self.live.items() if ref.kind == "Deployment"]
         return Workload.from_body(found[0]) if found else None
+
+    @property
+    def operator_namespace(self) -> str:
+        """Where the operator runs that the live NetworkPolicy lets in; empty where there is none."""
+        policies = [body for ref, body in self.live.items() if ref.kind == "NetworkPolicy"]
+        return network_policy.operator_namespace(policies[0]) if policies else ""
 
     @property
     def ready_pods(self) -> tuple[Pod, ...]:

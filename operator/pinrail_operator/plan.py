@@ -11,7 +11,7 @@ from . import checks, deletion_cost, history, names, pods, startup_protection
 from .autoscale import Decision
 from .checks import Blocked, Blocker
 from .drift import is_applied
-from .manifests import kubernetes_service, newborn, objects_for, quarantined, replicas
+from .manifests import kubernetes_service, mounted_sources, newborn, objects_for, quarantined, replicas
 from .observed import Observed, Ref, Workload
 from .quarantine import CLEAR, Verdict
 from .rollout import PROCEED, Action, Course, is_complete
@@ -32,6 +32,7 @@ class Plan:
     marks: tuple[tuple[str, str], ...] = ()  # pod, whether it may serve
     started: tuple[str, ...] = ()  # pods that need no protection any more
     costs: tuple[tuple[str, int], ...] = ()  # pod, what its deletion costs; a scale-in goes on without them
+    policies: tuple[Object, ...] = ()  # NetworkPolicies; where one is refused, the rest goes on
     apply: tuple[Object, ...] = ()
     scale: Object | None = None  # the Deployment's replicas alone
     settle: tuple[Object, ...] = ()  # applied after that: a new Deployment, whose replicas the scaler now owns
@@ -40,14 +41,14 @@ class Plan:
     @property
     def is_empty(self) -> bool:
         pods = self.quarantine or self.marks or self.started or self.costs
-        return self.scale is None and not (pods or self.apply or self.settle or self.delete)
+        return self.scale is None and not (pods or self.policies or self.apply or self.settle or self.delete)
 
     def __str__(self) -> str:
         lines = [f"quarantine {o['metadata']['name']}" for o in self.quarantine]
         lines += [f"mark {pod} to serve: {mark}" for pod, mark in self.marks]
         lines += [f"let {pod}, which has started, be moved" for pod in self.started]
         lines += [f"set deletion cost of {pod} to {cost}" for pod, cost in self.costs]
-        lines += [f"apply {o['kind']} {o['metadata']['name']}" for o in self.apply]
+        lines += [f"apply {o['kind']} {o['metadata']['name']}" for o in (*self.policies, *self.apply)]
         lines += [f"scale {self.scale['metadata']['name']} to {self.scale['spec']['replicas']}"] if self.scale else []
         lines += [f"apply {o['kind']} {o['metadata']['name']}" for o in self.settle]
         lines += [f"delete {ref.kind} {ref.name}" for ref in self.delete]
@@ -96,13 +97,16 @@ def plan_for(
     if blocker is not None or service.paused or observed.manifest is None:
         guard = _guard(service, observed, verdict)
         return Plan(out, verdict.marks, apply=guard, started=started) if is_ours else Plan()
-    wanted = objects_for(service, observed.manifest, image, course, verdict)
+    left_over = _left_over(service, observed, names.config_map(service, observed.manifest))
+    older = mounted_sources(service, {ref: o for ref, o in observed.live.items() if ref not in left_over})
+    wanted = objects_for(service, observed.manifest, image, course, verdict, older)
     target = target or target_revision(service, observed, image)
     is_lost = course.action is Action.ABORT and course.template is None  # it cannot be said what to go back to
     known = tuple(o for o in wanted if not (is_lost and o["kind"] == "Deployment"))
     due = tuple(o for o in known if not is_applied(o, observed.live.get(Ref.of(o))))
     workload = observed.workload
     settle = tuple(o for o in due if o["kind"] == "Deployment" and not (workload and workload.is_stamped))
+    policies = tuple(o for o in due if o["kind"] == "NetworkPolicy")
     born = tuple(newborn(o, service.least_replicas) for o in settle if workload is None)
     scale = _scale(service, workload, decision)
     return Plan(
@@ -110,11 +114,17 @@ def plan_for(
         marks=verdict.marks,
         started=started,
         costs=_costs(observed, scale, loads),
-        apply=(*history.due(service, observed, target, image), *(o for o in due if o not in settle), *born),
+        policies=policies,
+        apply=(
+            *history.due(service, observed, target, image),
+            *(o for o in due if o not in (*policies, *settle)),
+            *born,
+        ),
         scale=scale,
         settle=settle,
         delete=(
-            *_left_over(service, observed, {Ref.of(o) for o in wanted}),
+            *left_over,
+            *_no_longer_asked_for(service, observed),
             *history.left_over(service, observed, target),
         ),
     )
@@ -165,7 +175,14 @@ def _count(service: InferenceService, workload: Workload | None, decision: Decis
     return decision.replicas if decision is not None and service.scaling.mode is ScalingMode.ACTIVE else None
 
 
-def _left_over(service: InferenceService, observed: Observed, wanted: set[Ref]) -> tuple[Ref, ...]:
+def _no_longer_asked_for(service: InferenceService, observed: Observed) -> tuple[Ref, ...]:
+    """Our NetworkPolicy, once the spec has it switched off; no pod has to change for that."""
+    policy = Ref("NetworkPolicy", names.network_policy(service))
+    is_there = policy in observed.live and checks.is_ours(service, observed, policy)
+    return (policy,) if is_there and not service.network.enabled else ()
+
+
+def _left_over(service: InferenceService, observed: Observed, wanted: str) -> tuple[Ref, ...]:
     """Our ConfigMaps of older pins, once no pod of an older revision is left, in quarantine or out of it."""
     workload = observed.workload
     if workload is None or not is_rolled_out(workload, workload.revision):
@@ -176,7 +193,6 @@ def _left_over(service: InferenceService, observed: Observed, wanted: set[Ref]) 
         ref
         for ref in sorted(observed.live)
         if ref.kind == "ConfigMap"
-        and ref not in wanted
-        and ref.name not in workload.config_maps
+        and ref.name not in (wanted, *workload.config_maps)
         and checks.is_ours(service, observed, ref)
     )

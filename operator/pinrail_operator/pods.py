@@ -32,6 +32,7 @@ STARTUP_PERIOD = 5  # seconds
 _LEAST_STARTUP = 3600  # seconds
 _SLOWEST_SOURCE = 50e6  # bytes per second at which a model is still read, hashed and loaded in time
 _USER = 65532  # "nonroot" of the distroless images
+_SHARED_MEMORY = "2Gi"  # at most, of what the container may take
 _SOURCE_MARGIN = 1.05  # room for the file system's own blocks
 
 
@@ -64,9 +65,10 @@ def revision(service: InferenceService, manifest: ModelManifest, image: str) -> 
 
 def _younger(service: InferenceService) -> dict[str, Any]:
     """Fields that came after the first release: named in a revision only where they are used."""
-    pod = service.pod
+    pod, parallel = service.pod, service.parallelism
     given = {
         "apiKeySecret": service.api_key_secret,
+        "parallelism": (parallel.tensor, parallel.pipeline) if parallel.devices > 1 else (),
         "engineArgs": service.engine.args,
         "verifier": service.verifier,
         "topologySpreadConstraints": pod.topology_spread,
@@ -112,6 +114,7 @@ def _spec(service: InferenceService, manifest: ModelManifest, image: str) -> dic
             _model_volume(service, manifest),
             {"name": "tmp", "emptyDir": {}},
             *_api_keys_volume(service),
+            *_shared_memory(service),
             *service.model.access.used_by(manifest.source).volumes(),
         ],
         **_passed_through(service),
@@ -140,6 +143,7 @@ def _engine(service: InferenceService, manifest: ModelManifest, image: str) -> d
             _model_mount(service, manifest),
             _TMP_MOUNT,
             *([_API_KEYS_MOUNT] if service.api_key_secret else []),
+            *({"name": v["name"], "mountPath": "/dev/shm"} for v in _shared_memory(service)),
         ],
         "startupProbe": _probe(ready, period=STARTUP_PERIOD, failures=startup_tries),
         "readinessProbe": _probe(ready, period=2, failures=2),
@@ -246,6 +250,12 @@ def _api_keys_volume(service: InferenceService) -> list[dict[str, Any]]:
     """Mounted even where the Secret is missing: the engine then refuses to start and says why; a kubelet only waits."""
     secret = {"secretName": service.api_key_secret, "defaultMode": 0o440, "optional": True}
     return [{"name": "api-keys", "secret": secret}] if service.api_key_secret else []
+
+
+def _shared_memory(service: InferenceService) -> list[dict[str, Any]]:
+    """Processes of one replica hand one another tensors there; the 64 MiB that a container has are too little."""
+    memory = {"medium": "Memory", "sizeLimit": _SHARED_MEMORY}
+    return [{"name": "shared-memory", "emptyDir": memory}] if service.parallelism.devices > 1 else []
 
 
 def _model_volume(service: InferenceService, manifest: ModelManifest) -> dict[str, Any]:

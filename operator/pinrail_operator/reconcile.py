@@ -50,6 +50,7 @@ class Reconciler:
     scraper: Scraper
     engine_image: str  # for services that name none; may be empty
     host_caches: frozenset[str] = frozenset()  # folders of nodes that services may keep fetched models in
+    namespace: str = ""  # of the operator's own pods; empty where it runs in none
     tick: float  # seconds between two looks at a service that scales, or whose pods have yet to say what they verified
     resync: float  # seconds between two looks at any other
     clock: Callable[[], float] = time.monotonic
@@ -82,7 +83,7 @@ class Reconciler:
             return self.resync
         known = self.memories.setdefault(key, Memory()).trusted(service, self.clock(), self.resync)
         observed = await self.cluster.observe(service, known)
-        service = with_verifier(service, observed, self.engine_image)
+        service = with_verifier(service, observed, self.engine_image).asked_from(self.namespace)
         image = service.engine.image or self.engine_image
         target = target_revision(service, observed, image)
         memory = await self._measure(service, observed, target)
@@ -148,7 +149,8 @@ class Reconciler:
         try:
             await self.cluster.apply(service.key.namespace, plan)
         except Refused as e:
-            return Blocker(Blocked.REFUSED, f"{e}; next: mend the spec, or the namespace's quota and policies")
+            step = "mend the spec, the operator's rights, or the namespace's quota and policies"
+            return Blocker(Blocked.REFUSED, f"{e}; next: {step}")
         return None
 
     async def _report(self, body: Body, fresh: Body, plan: Plan, decision: Decision | None) -> None:

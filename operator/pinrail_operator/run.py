@@ -53,6 +53,7 @@ async def _run(settings: Settings) -> None:
         scraper=telemetry.counted(scraper),
         engine_image=settings.engine_image,
         host_caches=settings.allowed_host_caches,
+        namespace=settings.own_namespace,
         tick=settings.tick,
         resync=settings.resync,
         told=telemetry.told,

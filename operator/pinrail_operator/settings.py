@@ -28,6 +28,9 @@ class Settings:
     lease_namespace: str = _setting("PINRAIL_LEASE_NAMESPACE", "default")
     """Where the leader's Lease is kept; the chart sets the operator's own namespace."""
 
+    api_server: str = _setting("KUBERNETES_SERVICE_HOST", "")
+    """Set by Kubernetes in every pod; empty where the operator runs outside of any."""
+
     lease_name: str = _setting("PINRAIL_LEASE_NAME", "pinrail-operator")
     identity: str = _setting("PINRAIL_IDENTITY", "")
     """What this process calls itself in the Lease; empty takes the host's name, which is the pod's, and its pid."""
@@ -63,6 +66,11 @@ class Settings:
     def allowed_host_caches(self) -> frozenset[str]:
         """Paths; empty: none."""
         return frozenset(_listed(self.host_path_caches))
+
+    @property
+    def own_namespace(self) -> str:
+        """Of the operator's pods; empty where it runs in none, so that no NetworkPolicy can let it in by its labels."""
+        return self.lease_namespace if self.api_server else ""
 
     @property
     def lease_identity(self) -> str:

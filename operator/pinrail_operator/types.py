@@ -27,6 +27,7 @@ from . import engine_args, environment
 from .errors import SpecError
 from .fields import Fields
 from .model_cache import ModelCache
+from .network_policy import PROXIES, NetworkAccess
 from .passed_through import PodSettings
 from .scaling_policy import MAX_REPLICAS, ScalingPolicy
 from .source_access import SourceAccess
@@ -135,6 +136,28 @@ class Engine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Parallelism:
+    """`spec.parallelism`: how one replica is spread over the devices of its pod, `tensor` times `pipeline` of them."""
+
+    tensor: int  # devices that share each layer
+    pipeline: int  # stages, each with its share of the layers
+
+    @property
+    def devices(self) -> int:
+        """That one replica computes on."""
+        return self.tensor * self.pipeline
+
+    @classmethod
+    def parse(cls, f: Fields, kind: EngineType) -> Self:
+        found = {name: f.integer(name, least=1, most=64, default=1) for name in ("tensor", "pipeline")}
+        for name, count in found.items():
+            if count > 1 and kind is EngineType.PINRAIL:
+                wanted = "want 1 while spec.engine.type is pinrail: that engine computes on one device"
+                raise SpecError(f.path(name), f"got {count}, {wanted}")
+        return cls(**found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """`spec.limits`, per replica"""
 
@@ -212,11 +235,13 @@ class InferenceService:
     model: ModelPin
     verification: Verification
     engine: Engine
+    parallelism: Parallelism
     limits: Limits
     scheduling: Scheduling
     replicas: int | ScalingPolicy  # a fixed number, or how it follows the load
     pod: PodSettings
     api_key_secret: str  # name of a Secret whose every value is a key; empty: whoever reaches a replica may ask
+    network: NetworkAccess
     drain_timeout: int  # seconds
     min_available: int | None  # replicas that evictions must leave; None: they take one at a time
     protects_startup: bool  # autoscalers of nodes leave a pod where it is until it is ready
@@ -226,6 +251,7 @@ class InferenceService:
     suspended: bool  # no pods, whatever `replicas` says
     written: Mapping[str, Any] = field(repr=False, compare=False)  # the spec as it came
     verifier: str = ""  # image of ours that verifies the files of an engine which does not; empty where none is known
+    operator_namespace: str = ""  # of the operator's pods, which ask replicas for their figures; empty: it runs in none
 
     @classmethod
     def from_body(cls, body: Mapping[str, Any]) -> Self:
@@ -239,20 +265,27 @@ class InferenceService:
         metadata = Fields(body.get("metadata"), "metadata")
         f = Fields(body.get("spec"), "spec", _SPEC_FIELDS)
         verification = f.child("verification", {"mode"}).choice("mode", Verification.ENFORCE)
+        engine = Engine.parse(f.child("engine", _ENGINE_FIELDS), verification)
+        security = f.child("security", {"apiKeySecretRef", "networkPolicy"})
         drain = f.child("drain", {"timeoutSeconds"})
         disruption = f.child("disruption", {"minAvailable", "protectStartup"})
+        network = NetworkAccess.parse(security.child("networkPolicy", {"enabled", "from"}))
+        if network.enabled:
+            environment.require_known(engine.env, PROXIES, "the NetworkPolicy of the service opens its port")
         return cls(
             key=ServiceKey(_namespace(metadata), _name(metadata)),
             uid=metadata.text("uid", pattern=r".+", wanted="a uid", default=""),
             generation=metadata.integer("generation", least=0, most=2**63, default=0),
             model=ModelPin.parse(f.child("model", _MODEL_FIELDS)),
             verification=verification,
-            engine=Engine.parse(f.child("engine", _ENGINE_FIELDS), verification),
+            engine=engine,
+            parallelism=Parallelism.parse(f.child("parallelism", {"tensor", "pipeline"}), engine.type),
             limits=Limits.parse(f.child("limits", _LIMIT_FIELDS)),
             scheduling=Scheduling.parse(f.child("scheduling", {"policy", "targetStepMilliseconds", "stepsInFlight"})),
             replicas=_replicas(f),
             pod=PodSettings.parse(f),
-            api_key_secret=_secret(f.child("security", {"apiKeySecretRef"})),
+            api_key_secret=_secret(security),
+            network=network,
             drain_timeout=drain.integer("timeoutSeconds", least=0, most=3600, default=30),
             min_available=disruption.optional_integer("minAvailable", least=0, most=MAX_REPLICAS),
             protects_startup=disruption.flag("protectStartup", False),
@@ -266,6 +299,10 @@ class InferenceService:
     def verified_by(self, image: str) -> Self:
         """The same, with the image of ours that verifies files where the engine does not."""
         return replace(self, verifier=image) if self.engine.type is EngineType.VLLM else self
+
+    def asked_from(self, namespace: str) -> Self:
+        """The same, with the namespace of the operator's pods; empty where it runs in none."""
+        return replace(self, operator_namespace=namespace)
 
     @property
     def scaling(self) -> ScalingPolicy | None:
@@ -349,7 +386,7 @@ _SPEC_FIELDS = {
     "model", "verification", "engine", "limits", "scheduling", "replicas", "scaling", "resources", "nodeSelector",
     "tolerations", "affinity", "topologySpreadConstraints", "priorityClassName", "runtimeClassName",
     "imagePullSecrets", "podLabels", "podAnnotations", "drain", "disruption", "rollout", "revisionHistoryLimit",
-    "paused", "suspend", "security", "resourceClaims",
+    "paused", "suspend", "security", "resourceClaims", "parallelism",
 }  # fmt: skip
 
 

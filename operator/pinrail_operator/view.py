@@ -107,7 +107,7 @@ class View:
     def is_applying(self) -> bool:
         """What was observed is about to change, since something was just applied; the scaler's work is no change."""
         scales = self.done.scale is not None and self.decision is None
-        return bool(self.done.apply or self.done.settle or self.done.marks) or scales
+        return bool(self.done.policies or self.done.apply or self.done.settle or self.done.marks) or scales
 
     @property
     def is_at_rest(self) -> bool:

@@ -22,6 +22,7 @@ _POLICIES = (Policy.FCFS, Policy.PRIORITY)
 def command_line(service: InferenceService, *, model_dir: str, host: str, port: int) -> list[str]:
     """The words after the image's entry point; the user's own come last."""
     limits, engine = service.limits, service.engine
+    parallel = {"tensor": service.parallelism.tensor, "pipeline": service.parallelism.pipeline}
     flags: dict[str, Any] = {
         "model": model_dir,
         "served-model-name": service.model.name,
@@ -29,6 +30,7 @@ def command_line(service: InferenceService, *, model_dir: str, host: str, port: 
         "port": port,
         "dtype": engine.dtype,
         **({"max-model-len": limits.max_model_len} if limits.max_model_len else {}),
+        **{f"{name}-parallel-size": count for name, count in parallel.items() if count > 1},
         "max-num-seqs": limits.max_num_seqs,
         "max-num-batched-tokens": limits.max_num_batched_tokens,
         "block-size": limits.block_size,

@@ -10,6 +10,7 @@ import yaml
 from chart_render import CHART, ENGINE, EVERYTHING, check_golden, normal, objects, only, refusal, rendered
 
 from pinrail_contract.endpoints import PORT
+from pinrail_operator.network_policy import OPERATOR
 
 pytestmark = pytest.mark.apiserver
 
@@ -94,6 +95,11 @@ def test_the_network_policy_reaches_the_port_that_engines_answer_on(helm: str) -
     policy = only(rendered(helm, "sys", {"networkPolicy": {"enabled": True}}), "NetworkPolicy")[0]
     to_engines = [e for e in policy["spec"]["egress"] if "podSelector" in str(e)]
     assert [e["ports"] for e in to_engines] == [[{"port": PORT, "protocol": "TCP"}]]
+
+
+def test_policies_of_services_let_in_the_pods_that_the_chart_makes(helm: str) -> None:
+    pod = only(rendered(helm, "sys", {"replicas": 2}), "Deployment")[0]["spec"]["template"]
+    assert pod["metadata"]["labels"].items() >= OPERATOR.items()
 
 
 WRONG: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {

@@ -32,6 +32,10 @@ def vllm(*args: str, image: str | None = IMAGE, backend: str = "auto", env: Any 
     return service(engine=engine, **spec)
 
 
+def policy(*peers: dict[str, Any]) -> dict[str, Any]:
+    return service(security={"networkPolicy": {"enabled": True, "from": list(peers)}})
+
+
 def files(*roles: str, **change: Any) -> list[dict[str, Any]]:
     return [{"path": f"{r}.bin", "size": 1, "sha256": "0" * 64, "role": r, **change} for r in roles]
 
@@ -153,6 +157,28 @@ REFUSED = [
     pytest.param(service(affinity={"foo": 1}), 'unknown field "spec.affinity.foo"', id="no such affinity"),
     pytest.param(service(security={"apiKeySecretRef": {}}), "spec.security.apiKeySecretRef.name: Required value",
                  id="keys of no Secret"),
+    pytest.param(policy({}), "got none of them, want podSelector, namespaceSelector, both, or ipBlock", id="no peer"),
+    pytest.param(policy({"ipBlock": {"cidr": "10.0.0.0/8"}, "podSelector": {}}),
+                 "got ipBlock beside a selector, want podSelector, namespaceSelector, both, or ipBlock", id="two"),
+    pytest.param(policy(), "spec.security.networkPolicy.from in body should have at least 1 items", id="no peers"),
+    pytest.param(policy(*[{"podSelector": {}}] * 17), "spec.security.networkPolicy.from: Too many: 17", id="many"),
+    pytest.param(policy({"ipBlock": {"cidr": "here"}}), 'networkPolicy.from[0].ipBlock.cidr: Invalid value: "here"',
+                 id="no addresses"),
+    pytest.param(policy({"podSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]}}),
+                 "got none, want one or more while operator is In", id="In nothing"),
+    pytest.param(policy({"podSelector": {"matchExpressions": [{"key": "a", "operator": "Exists", "values": ["x"]}]}}),
+                 "got some, want none while operator is Exists", id="Exists as something"),
+    pytest.param(policy({"podSelector": {"matchLabels": {"a": "b c"}}}), "podSelector.matchLabels.a: Invalid value",
+                 id="no label"),
+    pytest.param(policy({"podSelectors": {}}), 'unknown field "spec.security.networkPolicy.from[0].podSelectors"',
+                 id="misspelt peer"),
+    pytest.param(service(parallelism={"tensor": 2}), "spec.parallelism.tensor: got 2, want 1 while spec.engine.type is "
+                 "pinrail: that engine computes on one device", id="our engine on two"),
+    pytest.param(service(parallelism={"pipeline": 3}), "spec.parallelism.pipeline: got 3, want 1 while spec.engine",
+                 id="our engine in stages"),
+    pytest.param(vllm(parallelism={"tensor": 65}), "spec.parallelism.tensor: Invalid value: 65", id="many devices"),
+    pytest.param(vllm("--tensor-parallel-size=2"), "got --tensor-parallel-size=2, want none that other fields",
+                 id="devices by a flag"),
     pytest.param(service(gpu=1), 'unknown field "spec.gpu"', id="unknown field"),
     pytest.param(service(scaling={"maxReplica": 2}), 'unknown field "spec.scaling.maxReplica"', id="misspelt field"),
     pytest.param(manifest(files=files("weights", "tokenizer")), "spec.files: got no file of role config, want at least",
@@ -253,6 +279,9 @@ def test_short_names_and_columns(kube: Any) -> None:
     )
     assert "as `engine_version` of" in kube("explain", "pin.spec.engine.version")
     assert "What weights are kept in" in kube("explain", "pin.spec.numerics.weightDtype")
+    explained = kube("explain", "infs.spec.security.networkPolicy.from")
+    assert "gateways, Prometheus" in " ".join(explained.split())
+    assert "vLLM's --tensor-parallel-size" in kube("explain", "infs.spec.parallelism.tensor")
     assert "Requests waiting in any one replica" in kube("explain", "infs.spec.scaling.targets.queueDepth")
 
 
@@ -272,13 +301,32 @@ def test_short_names_and_columns(kube: Any) -> None:
         },
         {"engine": {"backend": "native", "quantization": "int4", "prefixCache": False}},
         {"scheduling": {"policy": "edf", "targetStepMilliseconds": 1, "stepsInFlight": 8}},
-        {"engine": {"type": "vllm", "image": IMAGE, "args": ["--tensor-parallel-size=2", "--enforce-eager"]}},
+        {
+            "engine": {"type": "vllm", "image": IMAGE, "args": ["--seed=2", "--enforce-eager"]},
+            "parallelism": {"tensor": 2, "pipeline": 64},
+        },
         {"engine": {"type": "vllm", "image": IMAGE, "args": ["--load-format=dummy"]}, "verification": {"mode": "Warn"}},
         {"suspend": True, "revisionHistoryLimit": 0},
         {"engine": {"env": [{"name": "A", "value": ""}, {"name": "B", "valueFrom": {"secretKeyRef": KEY}}]}},
         {"engine": {"env": [{"name": "B", "valueFrom": {"configMapKeyRef": {**KEY, "optional": True}}}]}},
         {"resourceClaims": [CLAIM], "resources": {"claims": [{"name": "gpu", "request": "half"}]}},
         {"disruption": {"protectStartup": True}, "podAnnotations": {"a": "b"}},
+        {
+            "security": {
+                "networkPolicy": {
+                    "enabled": True,
+                    "from": [
+                        {"podSelector": {}},
+                        {"namespaceSelector": {}},
+                        {"ipBlock": {"cidr": "fd00::/8", "except": ["fd00:1::/32"]}},
+                        {
+                            "namespaceSelector": {"matchLabels": {"a": ""}},
+                            "podSelector": {"matchExpressions": [{"key": "b", "operator": "DoesNotExist"}]},
+                        },
+                    ],
+                }
+            }
+        },
     ],
     ids=str,
 )

@@ -150,16 +150,8 @@ def test_the_first_process_of_a_container_ends_when_it_is_told_to(pinned: Path, 
         document = yaml.safe_load(pinned.read_text())
         document["spec"]["source"] = {"uri": source}
         pinned.write_text(yaml.safe_dump(document))
-        fetch = [
-            sys.executable,
-            "-m",
-            "pinrail_contract",
-            "fetch",
-            "--manifest",
-            str(pinned),
-            "--output",
-            str(tmp_path),
-        ]
+        command = ["fetch", "--manifest", str(pinned), "--output", str(tmp_path / "out")]
+        fetch = [sys.executable, "-m", "pinrail_contract", *command]
         with subprocess.Popen([*alone, *fetch], stderr=subprocess.PIPE) as outer:
             silent.settimeout(30)
             with silent.accept()[0]:  # it fetches, and waits for an answer

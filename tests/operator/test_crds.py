@@ -13,6 +13,8 @@ from operator_builders import MANIFEST_SPEC, body
 
 from pinrail_contract.pins import MAX_FILES, ModelManifest, Role
 from pinrail_contract.runtime import BACKENDS, COMPUTE_DTYPES, DTYPES, WEIGHT_DTYPES, Runtime
+from pinrail_operator.engine_args import OURS, UNPINNING
+from pinrail_operator.network_policy import MOST_EXCEPTIONS, MOST_LABELS, MOST_PEERS, MOST_VALUES, Operator
 from pinrail_operator.scaling_policy import MAX_REPLICAS
 from pinrail_operator.types import InferenceService
 
@@ -67,7 +69,7 @@ _CHOSEN = {
     "priorityClassName": "p", "runtimeClassName": "r", "imagePullSecrets": [{"name": "s"}],
     "tracesEndpoint": "http://c:4318", "maxSurge": 1, "maxUnavailable": 0,
     "args": ["--seed=1"], "tolerance": "0.1",
-    "endpoint": "https://h",
+    "endpoint": "https://h", "from": [{"podSelector": {}}],
     "cache": {"persistentVolumeClaim": {"claimName": "c"}, "maxSize": "1Gi"},
 }  # fmt: skip
 
@@ -99,11 +101,17 @@ def nodes(node: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, Any]
             yield from nodes(node[key], path + mark)
 
 
+def _longest_key(node: dict[str, Any]) -> int:
+    """Characters that a map's keys may have, as its rules say it; 0 where they do not."""
+    rules = " ".join(r["rule"] for r in node.get("x-kubernetes-validations", []))
+    found = re.search(r"self\.all\(key, size\(key\) <= (\d+)\)", rules)
+    return int(found[1]) if found else 0
+
+
 def is_bounded(node: dict[str, Any]) -> bool:
     """Whether the schema says how large a value can be, keys of maps included."""
-    rules = " ".join(r["rule"] for r in node.get("x-kubernetes-validations", []))
     if "additionalProperties" in node:
-        return "maxProperties" in node and "self.all(key, size(key) <= 317)" in rules
+        return "maxProperties" in node and _longest_key(node) > 0
     if node.get("x-kubernetes-preserve-unknown-fields"):
         return False
     if node.get("type") == "array":
@@ -145,7 +153,7 @@ def exclusive(node: dict[str, Any]) -> list[tuple[str, str]]:
 def largest(node: dict[str, Any]) -> int:
     """Characters of the longest JSON that a schema takes."""
     if "additionalProperties" in node:
-        return 2 + int(node["maxProperties"]) * (317 + 4 + largest(node["additionalProperties"]))
+        return 2 + int(node["maxProperties"]) * (_longest_key(node) + 4 + largest(node["additionalProperties"]))
     if node.get("type") == "object":
         sizes = {name: len(name) + 4 + largest(child) for name, child in node.get("properties", {}).items()}
         return 2 + sum(sizes.values()) - sum(min(sizes[name] for name in pair) for pair in exclusive(node))
@@ -203,6 +211,31 @@ def reported() -> dict[str, Any]:
     """What a status says of the model."""
     found: dict[str, Any] = schema("inferenceservices")["properties"]["status"]["properties"]["model"]["properties"]
     return found
+
+
+@pytest.mark.parametrize(
+    ("flags", "path"),
+    [(OURS, ("properties", "engine", "properties", "args", "items")), (UNPINNING, ())],
+    ids=["that other fields set", "that would undo the pin"],
+)
+def test_the_schema_refuses_the_flags_that_the_parser_refuses(flags: tuple[str, ...], path: tuple[str, ...]) -> None:
+    node = schema("inferenceservices")["properties"]["spec"]
+    for step in path:
+        node = node[step]
+    (rule,) = [r["rule"] for r in node["x-kubernetes-validations"] if "f.startsWith(" in r["rule"]]
+    listed = rule.partition("].exists(f,")[0].rpartition("[")[2]
+    assert sorted(re.findall(r"'([a-z-]+)'", listed)) == sorted(flags)
+
+
+def test_peer_bounds_are_the_parsers() -> None:
+    security = schema("inferenceservices")["properties"]["spec"]["properties"]["security"]["properties"]
+    peers = security["networkPolicy"]["properties"]["from"]
+    selector, block = (peers["items"]["properties"][name]["properties"] for name in ("podSelector", "ipBlock"))
+    expressions = selector["matchExpressions"]
+    assert (peers["maxItems"], block["except"]["maxItems"]) == (MOST_PEERS, MOST_EXCEPTIONS)
+    assert (selector["matchLabels"]["maxProperties"], expressions["maxItems"]) == (MOST_LABELS, 1)
+    assert expressions["items"]["properties"]["values"]["maxItems"] == MOST_VALUES
+    assert expressions["items"]["properties"]["operator"]["enum"] == list(Operator)
 
 
 def test_replica_bounds_are_the_types() -> None:

@@ -323,6 +323,25 @@ def test_without_a_known_image_a_restart_is_not_known_and_no_refusal() -> None:
     assert (told["pods"]["restart"], told["refusals"], exit_code([told])) == (None, [], 1)
 
 
+def test_a_network_policy_is_among_what_is_written_and_restarts_nothing() -> None:
+    whole, _, seen = living()
+    confined = {"security": {"networkPolicy": {"enabled": True}}}
+    told = diffed(seen, pair(whole, **confined))
+    assert (told["pods"]["writes"], told["pods"]["restart"], exit_code([told])) == (["NetworkPolicy"], False, 1)
+    live = live_objects(InferenceService.from_body(body(**confined)).asked_from("sys"))
+    assert diffed(observed(live, seen.pods), pair(body(**confined), **confined))["pods"]["writes"] == []
+
+
+def test_a_policy_that_lets_older_pods_fetch_is_no_difference_to_explain() -> None:
+    whole, _, _ = living(security={"networkPolicy": {"enabled": True}})
+    service = InferenceService.from_body(whole)
+    old, new = (manifest(uri) for uri in ("s3://bucket/x", "pvc://models/tiny/v1"))
+    live = {**live_objects(service, pinned=old), **live_objects(service)}
+    wide = {Ref("NetworkPolicy", "chat"): live_objects(service, pinned=old)[Ref("NetworkPolicy", "chat")]}
+    told = operator_upgrade(whole, service, observed({**live, **wide}, manifest=new), {}, NOW)
+    assert (told["effect"], told["objects"]) == ("none", [])
+
+
 def test_what_is_paused_is_left_alone() -> None:
     whole, _, seen = living()
     told = diffed(seen, pair(whole, paused=True, limits={"maxNumSeqs": 8}))

@@ -68,6 +68,16 @@ PRIVATE = {
     "engine": {"env": [{"name": "PINRAIL_SOURCE_TOKEN", "value": "old"}, {"name": "OMP_NUM_THREADS", "value": "2"}]},
 }  # fmt: skip
 
+CONFINED = {
+    "engine": {"tracesEndpoint": "http://collector.obs:4318/v1/traces"},
+    "security": {
+        "networkPolicy": {
+            "enabled": True,
+            "from": [{"podSelector": {}}, {"namespaceSelector": {"matchLabels": {"team": "gateways"}}}],
+        }
+    },
+}
+
 
 def first_plan(asked: InferenceService, uri: str = "pvc://models/tiny/v1") -> Plan:
     return plan_for(asked, observed(manifest=manifest(uri)), None, IMAGE, None)
@@ -75,7 +85,7 @@ def first_plan(asked: InferenceService, uri: str = "pvc://models/tiny/v1") -> Pl
 
 def settled(plan: Plan) -> list[Any]:
     """What stays of a plan's objects: a newborn Deployment is applied again, with its stamp."""
-    return [dict(o) for o in (*(o for o in plan.apply if "annotations" in o["metadata"]), *plan.settle)]
+    return [dict(o) for o in (*plan.policies, *(o for o in plan.apply if "annotations" in o["metadata"]), *plan.settle)]
 
 
 def decision(policy: ScalingPolicy, current: int, usage: float) -> Decision:
@@ -92,8 +102,9 @@ def decision(policy: ScalingPolicy, current: int, usage: float) -> Decision:
         ("private", first_plan(service(**PRIVATE), "https://models.test/tiny/")),
         ("cached-claim", first_plan(cached(), "https://models.test/tiny/")),
         ("cached-host", first_plan(cached({"hostPath": {"path": "/var/cache/pinrail"}}), "s3://models/tiny")),
+        ("confined", first_plan(service(**CONFINED).asked_from("pinrail-system"), "https://models.test:8443/tiny/")),
     ],
-    ids=["volume", "web", "tuned", "private", "cached-claim", "cached-host"],
+    ids=["volume", "web", "tuned", "private", "cached-claim", "cached-host", "confined"],
 )
 def test_the_first_plan_is_the_golden_one(name: str, plan: Plan) -> None:
     """Where a pod differs from the golden one, raise pods.TEMPLATE_VERSION: every service rolls."""
@@ -243,6 +254,13 @@ def test_config_maps_of_older_pins_go_when_no_pod_mounts_them() -> None:
     assert plan_for(service(), observed(rolling), None, IMAGE, None).delete == ()
 
 
+def test_the_config_map_of_a_new_pin_stays_while_the_deployment_is_still_of_the_old_one() -> None:
+    old = live_objects(service())
+    new = {ref: o for ref, o in live_objects(service(), pinned=manifest("s3://bucket/x")).items() if ref not in old}
+    plan = plan_for(service(), observed({**old, **new}, manifest=manifest("s3://bucket/x")), None, IMAGE, None)
+    assert ([ref.kind for ref in new], plan.delete) == (["ConfigMap"], ())
+
+
 def test_a_config_map_of_someone_else_stays() -> None:
     live = live_objects(service())
     live[Ref("ConfigMap", "theirs")] = {"kind": "ConfigMap", "metadata": {"name": "theirs", "labels": LABELS}}
@@ -284,6 +302,8 @@ def test_a_config_map_of_someone_else_stays() -> None:
         ({"limits": {"maxQueueWaitSeconds": 1}}, True),
         ({"security": {}}, False),
         ({"security": {"apiKeySecretRef": {"name": "keys"}}}, True),
+        ({"security": {"networkPolicy": {"enabled": True, "from": [{"podSelector": {}}]}}}, False),
+        ({"parallelism": {"tensor": 1, "pipeline": 1}}, False),
         ({"topologySpreadConstraints": []}, False),
         ({"topologySpreadConstraints": [{"maxSkew": 1}]}, True),
         ({"podLabels": {}}, False),

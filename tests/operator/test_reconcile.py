@@ -27,6 +27,7 @@ from pinrail_contract.runtime import Runtime
 from pinrail_operator.errors import Conflict, Refused
 from pinrail_operator.events import Event, EventType
 from pinrail_operator.metrics import Scrape
+from pinrail_operator.network_policy import operator_namespace
 from pinrail_operator.observed import Observed, Pod
 from pinrail_operator.plan import Plan
 from pinrail_operator.quarantine import MOST
@@ -150,6 +151,16 @@ async def test_a_lost_object_is_applied_again_and_looked_after() -> None:
     assert await reconciler(cluster, GOOD).reconcile(KEY) == 5.0
     assert reasons(cluster)["Reconciling"] == ("True", "Applying")
     assert reasons(cluster)["Ready"] == ("True", "Serving")
+
+
+async def test_a_policy_that_was_just_written_is_told_as_work_under_way() -> None:
+    cluster = FakeCluster(body(security={"networkPolicy": {"enabled": True}}), SETTLED)
+    one = reconciler(cluster, GOOD)
+    one.namespace = "sys"
+    assert await one.reconcile(KEY) == 5.0
+    (plan,) = cluster.plans
+    assert [operator_namespace(policy) for policy in plan.policies] == ["sys"]
+    assert reasons(cluster)["Reconciling"] == ("True", "Applying")
 
 
 async def test_a_missing_manifest_is_awaited_for_a_moment_and_told_once() -> None:

@@ -27,6 +27,12 @@ def test_every_setting_is_read() -> None:
     assert (settings.lease_identity, settings.health_port) == ("me", 0)
 
 
+@pytest.mark.parametrize(("address", "namespace"), [("10.96.0.1", "sys"), ("", "")], ids=["in a pod", "elsewhere"])
+def test_only_an_operator_in_a_pod_has_a_namespace_that_policies_can_name(address: str, namespace: str) -> None:
+    settings = Settings.from_env({"PINRAIL_LEASE_NAMESPACE": "sys", "KUBERNETES_SERVICE_HOST": address})
+    assert settings.own_namespace == namespace
+
+
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
@@ -46,7 +52,7 @@ def test_the_chart_sets_variables_that_exist() -> None:
     template = (CHART / "templates" / "deployment.yaml").read_text()
     named = {word.strip("{,") for line in template.splitlines() for word in line.split() if "PINRAIL_" in word}
     assert named <= known
-    assert named >= known - {"PINRAIL_IDENTITY"}
+    assert named >= known - {"PINRAIL_IDENTITY", "KUBERNETES_SERVICE_HOST"}
 
 
 def test_the_charts_defaults_are_the_operators() -> None:

@@ -40,10 +40,11 @@ def template(one: InferenceService, uri: str = "pvc://models/tiny/v1") -> dict[s
 
 def test_the_command_line_is_one_that_vllm_takes() -> None:
     one = asked(
-        ["--tensor-parallel-size=2", "--gpu-memory-utilization=0.8", "--enforce-eager"],
+        ["--gpu-memory-utilization=0.8", "--enforce-eager"],
         engine={"dtype": "bfloat16", "prefixCache": False, "tracesEndpoint": "http://collector:4318"},
         limits={"maxModelLen": 4096, "maxNumSeqs": 8, "maxNumBatchedTokens": 2048, "blockSize": 32},
         scheduling={"policy": "priority"},
+        parallelism={"tensor": 4, "pipeline": 2},
     )
     (engine,) = template(one)["containers"]
     assert "command" not in engine, "the image's own entry point"
@@ -52,15 +53,69 @@ def test_the_command_line_is_one_that_vllm_takes() -> None:
         "model": pods.MODEL_DIR, "served_model_name": "tiny", "host": "0.0.0.0", "port": 8000, "dtype": "bfloat16",
         "max_model_len": 4096, "max_num_seqs": 8, "max_num_batched_tokens": 2048, "block_size": 32,
         "scheduling_policy": "priority", "enable_prefix_caching": False,
-        "otlp_traces_endpoint": "http://collector:4318", "tensor_parallel_size": 2, "gpu_memory_utilization": 0.8,
-        "enforce_eager": True,
+        "otlp_traces_endpoint": "http://collector:4318", "tensor_parallel_size": 4, "pipeline_parallel_size": 2,
+        "gpu_memory_utilization": 0.8, "enforce_eager": True,
     }  # fmt: skip
 
 
 def test_an_empty_spec_leaves_vllm_its_own_length_and_memory() -> None:
     given = vars(flags().parse_args(template(asked())["containers"][0]["args"]))
     assert (given["max_model_len"], given["gpu_memory_utilization"], given["dtype"]) == (None, None, "auto")
+    assert (given["tensor_parallel_size"], given["pipeline_parallel_size"]) == (1, 1)
     assert (given["max_num_seqs"], given["block_size"], given["enable_prefix_caching"]) == (32, 16, True)
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "flags_given"),
+    [
+        ({}, []),
+        ({"tensor": 1, "pipeline": 1}, []),
+        ({"tensor": 8}, ["--tensor-parallel-size=8"]),
+        ({"pipeline": 2}, ["--pipeline-parallel-size=2"]),
+    ],
+    ids=str,
+)
+def test_devices_are_named_and_roll_pods_only_where_there_are_several(
+    parallelism: dict[str, int], flags_given: list[str]
+) -> None:
+    one = asked(parallelism=parallelism)
+    (engine,) = template(one)["containers"]
+    assert [word for word in engine["args"] if "-parallel-size" in word] == flags_given
+    is_same = pods.revision(one, manifest(), VLLM) == pods.revision(asked(), manifest(), VLLM)
+    assert is_same is not bool(flags_given)
+
+
+def test_processes_of_several_devices_share_more_memory_than_a_container_has() -> None:
+    spec = template(asked(parallelism={"tensor": 2}))
+    (engine,) = spec["containers"]
+    (mount,) = [m for m in engine["volumeMounts"] if m["mountPath"] == "/dev/shm"]
+    (volume,) = [v for v in spec["volumes"] if v["name"] == mount["name"]]
+    assert volume["emptyDir"] == {"medium": "Memory", "sizeLimit": "2Gi"}
+    assert all(mount not in c["volumeMounts"] for c in spec["initContainers"])
+    assert "/dev/shm" not in str(template(asked()))
+
+
+def test_two_ways_of_spreading_a_replica_are_two_revisions() -> None:
+    spread = [{"tensor": 2}, {"pipeline": 2}, {"tensor": 2, "pipeline": 2}]
+    assert len({pods.revision(asked(parallelism=p), manifest(), VLLM) for p in spread}) == 3
+
+
+@pytest.mark.parametrize("field", ["tensor", "pipeline"])
+@pytest.mark.parametrize(
+    ("engine", "count", "problem"),
+    [
+        ({}, 2, "got 2, want 1 while spec.engine.type is pinrail: that engine computes on one device"),
+        ({"type": "vllm", "image": VLLM}, 65, "got 65, want a whole number of 1 to 64"),
+        ({"type": "vllm", "image": VLLM}, 0, "got 0, want a whole number of 1 to 64"),
+    ],
+    ids=["ours", "many", "none"],
+)
+def test_devices_that_an_engine_cannot_compute_on_are_refused(
+    engine: dict[str, str], count: int, problem: str, field: str
+) -> None:
+    with pytest.raises(SpecError) as caught:
+        service(engine=engine, parallelism={field: count})
+    assert str(caught.value) == f"spec.parallelism.{field}: {problem}"
 
 
 def test_its_pod_is_probed_by_health_has_no_hub_and_time_to_drain() -> None:
@@ -151,7 +206,7 @@ def test_another_manifest_than_the_pinned_one_lets_no_engine_start(
     assert said == Termination(Reason.MANIFEST_MISMATCH, f"{file}: has digest {digest}, want {DIGEST}")
 
 
-@pytest.mark.parametrize("flag", [*UNPINNING, "trust-rem", "rev", "t"])
+@pytest.mark.parametrize("flag", [*UNPINNING, "trust-rem", "rev", "tr"])
 def test_what_would_undo_the_pin_is_refused_while_it_is_enforced(flag: str) -> None:
     for word in (f"--{flag}", f"--{flag}=x", f"--{flag}.key=x"):
         with pytest.raises(SpecError, match=r"spec\.engine\.args\[1\]: got --"):
@@ -159,7 +214,7 @@ def test_what_would_undo_the_pin_is_refused_while_it_is_enforced(flag: str) -> N
     assert asked([f"--{flag}"], **WARN).engine.args == (f"--{flag}",)
 
 
-@pytest.mark.parametrize("flag", [*OURS, "mod", "max-num-s"])
+@pytest.mark.parametrize("flag", [*OURS, "mod", "max-num-s", "tensor", "pipeline-parallel"])
 @pytest.mark.parametrize("spec", [{}, WARN], ids=["enforced", "warned"])
 def test_what_other_fields_set_is_refused_in_any_case(flag: str, spec: Any) -> None:
     with pytest.raises(SpecError, match="want none that other fields of the spec or the operator set"):

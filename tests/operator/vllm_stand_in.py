@@ -24,9 +24,10 @@ def flags() -> argparse.ArgumentParser:
     for name in ("--model", "--served-model-name", "--host", "--tokenizer", "--revision", "--hf-overrides",
                  "--otlp-traces-endpoint", "--api-key", "--chat-template"):  # fmt: skip
         parser.add_argument(name)
-    for name in ("--port", "--max-model-len", "--max-num-seqs", "--max-num-batched-tokens", "--tensor-parallel-size",
-                 "--seed"):  # fmt: skip
+    for name in ("--port", "--max-model-len", "--max-num-seqs", "--max-num-batched-tokens", "--seed"):
         parser.add_argument(name, type=int)
+    parser.add_argument("--tensor-parallel-size", "-tp", type=int, default=1)
+    parser.add_argument("--pipeline-parallel-size", "-pp", type=int, default=1)
     parser.add_argument("--block-size", type=int, choices=(1, 8, 16, 32, 64, 128, 256))
     parser.add_argument("--dtype", choices=("auto", "bfloat16", "float", "float16", "float32", "half"))
     parser.add_argument("--scheduling-policy", choices=("fcfs", "priority"))
