@@ -62,6 +62,11 @@ def objects(text: str) -> list[Object]:
     return sorted(found, key=lambda o: (o["kind"], o["metadata"].get("namespace", ""), o["metadata"]["name"]))
 
 
+def monitored(helm: str) -> list[Object]:
+    """Release `p` in the namespace `sys`, with all that a Prometheus and a Grafana take."""
+    return objects(rendered(helm, "sys", MONITORED))
+
+
 def only(text: str, kind: str) -> list[Object]:
     return [o for o in objects(text) if o["kind"] == kind]
 
