@@ -213,6 +213,7 @@ def _policy(policy: ScalingPolicy) -> Told:
         "queueDepth": policy.queue_depth,
         "scaleUpWindowSeconds": policy.up_window,
         "scaleDownWindowSeconds": policy.down_window,
+        "source": str(policy.source),
         "staleAfterSeconds": policy.stale_after,
     }
 

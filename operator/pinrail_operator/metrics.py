@@ -28,6 +28,7 @@ class Scrape:
     load: LoadSample | None = None
     digest: str = ""  # of the manifest that it verified; empty where the page names none
     error: str = ""
+    age: float = 0.0  # seconds since the load was so; 0 for a page that was just read
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +59,17 @@ class Scraper:
             ) as answer:
                 if answer.status != 200:
                     return Scrape(error=f"status {answer.status}, want 200")
-                return read_page(await _read(answer))
+                return read_page(await read_most(answer, MAX_PAGE))
         except (aiohttp.ClientError, TimeoutError, OSError) as e:
             return Scrape(error=f"{type(e).__name__}: {e}")
 
 
-async def _read(answer: aiohttp.ClientResponse) -> bytes:
-    """At most one byte more than a page may have."""
+async def read_most(answer: aiohttp.ClientResponse, most: int) -> bytes:
+    """A body of at most `most` bytes, or more than that where it is longer: no more is taken than shows it."""
     page = bytearray()
     async for chunk in answer.content.iter_chunked(1 << 16):
         page += chunk
-        if len(page) > MAX_PAGE:
+        if len(page) > most:
             break
     return bytes(page)
 

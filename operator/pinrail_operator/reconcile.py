@@ -1,5 +1,6 @@
 """One reconcile: bring a service to what its spec asks for; safe to run at any moment, any number of times."""
 
+import asyncio
 import json
 import logging
 import time
@@ -11,7 +12,7 @@ from typing import Any, Protocol
 from pinrail_contract.metrics import LoadSample
 
 from . import checks, quarantine, rollout, status
-from .autoscale import Decision
+from .autoscale import Decision, Report
 from .checks import Blocked, Blocker
 from .errors import Refused, SpecError
 from .events import Event, events_for
@@ -19,6 +20,8 @@ from .memory import Memory
 from .metrics import Scrape
 from .observed import Observed, Pod
 from .plan import Plan, plan_for, target_revision
+from .prometheus import NoServer
+from .scaling_policy import MetricsSource
 from .types import InferenceService, ServiceKey
 from .verifier import with_verifier
 from .view import View
@@ -42,10 +45,17 @@ class Scraper(Protocol):
     async def scrape(self, pods: tuple[Pod, ...]) -> dict[str, Scrape]: ...
 
 
+class LoadSource(Protocol):
+    """Who tells loads where pods are not asked for them; `prometheus.Prometheus` in life."""
+
+    async def loads(self, key: ServiceKey, pods: tuple[Pod, ...]) -> dict[str, Scrape]: ...
+
+
 @dataclass(slots=True, kw_only=True)
 class Reconciler:
     cluster: Cluster
     scraper: Scraper
+    prometheus: LoadSource = field(default_factory=NoServer)
     engine_image: str  # for services that name none; may be empty
     tick: float  # seconds between two looks at a service that scales, or whose pods have yet to say what they verified
     resync: float  # seconds between two looks at any other
@@ -101,6 +111,7 @@ class Reconciler:
             blocker=blocker,
             decision=decision,
             digests=memory.digests,
+            unread=memory.errors,
             done=Plan() if refused else plan,
             course=course,
         )
@@ -111,9 +122,9 @@ class Reconciler:
     async def _measure(self, service: InferenceService, observed: Observed) -> Memory:
         """Ask every ready pod, and remember what it says."""
         memory = self.memories.setdefault(service.key, Memory())
-        answers = await self.scraper.scrape(observed.ready_pods)
+        answers = await self._answers(service, observed.ready_pods)
         slots = {p.name: p.slots for p in observed.ready_pods}
-        loads = {pod: _with_slots(a.load, slots[pod]) for pod, a in answers.items() if a.load is not None}
+        loads = {pod: Report(_with_slots(a.load, slots[pod]), a.age) for pod, a in answers.items() if a.load}
         digests = {p.name: p.verified for p in observed.ready_pods if p.verified}
         digests |= {pod: a.digest for pod, a in answers.items() if a.digest}
         errors = {pod: a.error for pod, a in answers.items() if a.error}
@@ -122,6 +133,13 @@ class Reconciler:
         memory.errors = errors
         memory.note(loads, digests, observed, self.clock())
         return memory
+
+    async def _answers(self, service: InferenceService, pods: tuple[Pod, ...]) -> dict[str, Scrape]:
+        """What each pod verified is its own to say; its load is Prometheus', where the spec has it so."""
+        if service.scaling is None or service.scaling.source is MetricsSource.PODS:
+            return await self.scraper.scrape(pods)
+        pages, loads = await asyncio.gather(self.scraper.scrape(pods), self.prometheus.loads(service.key, pods))
+        return {pod: replace(load, digest=pages[pod].digest if pod in pages else "") for pod, load in loads.items()}
 
     async def _apply(self, service: InferenceService, plan: Plan, decision: Decision | None) -> Blocker | None:
         """Carry out the plan; what the API server refuses is for a person to mend, like any other blocker."""

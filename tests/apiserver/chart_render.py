@@ -26,6 +26,7 @@ EVERYTHING = {
     "engine": {"image": ENGINE},
     "crds": {"install": True},
     "replicas": 2,
+    "prometheus": {"url": "http://prometheus.monitoring:9090", "tokenSecretRef": {"name": "prometheus-token"}},
     "networkPolicy": {
         "enabled": True,
         "apiServer": {"cidrs": ["10.0.0.1/32"]},
