@@ -1,6 +1,7 @@
 """A real Prometheus on this machine, for as long as a test lasts."""
 
 import json
+import signal
 import subprocess
 import time
 import urllib.error
@@ -21,9 +22,10 @@ PATIENCE = 30.0  # seconds that it has to start
 
 @dataclass(frozen=True)
 class Prometheus:
-    """Its HTTP API."""
+    """Its process and its HTTP API."""
 
     url: str
+    child: subprocess.Popen[bytes]
 
     def api(self, path: str, **query: str) -> Any:
         """The `data` of an answer; a refused query raises AssertionError with Prometheus' own words."""
@@ -60,11 +62,12 @@ def prometheus(folder: Path, port: int, scrapes: Sequence[Object], rules: Object
     """A server on 127.0.0.1 that keeps its data and its log in `folder`; it is ended with the block.
 
     Args:
-        folder: Empty.
+        folder: Empty, or that of an earlier server, whose data this one has then.
         port: A free one.
         scrapes: Entries of `scrape_configs`.
         rules: A rule file's content.
     """
+    folder.mkdir(exist_ok=True)
     (folder / "rules.yml").write_text(yaml.safe_dump(rules or {"groups": []}))
     every = {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"}
     config = {"global": every, "rule_files": ["rules.yml"], "scrape_configs": list(scrapes)}
@@ -74,13 +77,14 @@ def prometheus(folder: Path, port: int, scrapes: Sequence[Object], rules: Object
     with (folder / "log").open("w") as log:
         child = subprocess.Popen([str(prometheus_program("prometheus")), *words], stdout=log, stderr=log)
     try:
-        server, deadline = Prometheus(f"http://127.0.0.1:{port}"), time.monotonic() + PATIENCE
+        server, deadline = Prometheus(f"http://127.0.0.1:{port}", child), time.monotonic() + PATIENCE
         while not server.is_ready():
             assert child.poll() is None, (folder / "log").read_text()
             assert time.monotonic() < deadline, (folder / "log").read_text()
             time.sleep(0.1)
         yield server
     finally:
+        child.send_signal(signal.SIGCONT)
         child.terminate()
         try:
             child.wait(timeout=10)

@@ -39,7 +39,16 @@ class Reading:
 
 
 class AnswerError(ValueError):
-    """What came is not an answer to the query; the message says what was seen and what is wanted."""
+    """What came is not an answer to the query.
+
+    Args:
+        problem: What was seen and what is wanted, for the service's status.
+        detail: More for the operator's log: it may hold addresses.
+    """
+
+    def __init__(self, problem: str, detail: str = "") -> None:
+        super().__init__(problem)
+        self.detail = detail
 
 
 def query(targets: Collection[Target]) -> str:

@@ -97,8 +97,11 @@ class Prometheus:
         return {name: self._told(target) for target, name in targets.items()}
 
     def _has(self, targets: Iterable[Target]) -> bool:
-        oldest = self.clock() - self.tick / 2
-        return all(t in self._known and self._known[t].at >= oldest for t in targets)
+        return all(self._is_known_since(t, self.clock() - self.tick / 2) for t in targets)
+
+    def _is_known_since(self, target: Target, moment: float) -> bool:
+        known = self._known.get(target)
+        return known is not None and known.at >= moment
 
     def _told(self, target: Target) -> Scrape:
         known = self._known.get(target)
@@ -108,39 +111,43 @@ class Prometheus:
         return Scrape(reading.load, age=reading.age + self.clock() - known.at, error=reading.error)
 
     async def _ask_for_all(self) -> None:
+        """For whoever asked in the last three ticks, but what is known from the last quarter of one."""
         await asyncio.sleep(TOGETHER)
         lately = self.clock() - 3 * self.tick
         self._asked = {key: (targets, at) for key, (targets, at) in self._asked.items() if at >= lately}
         wanted = sorted({t for targets, _ in self._asked.values() for t in targets})
         self._known = {target: self._known[target] for target in wanted if target in self._known}
-        problems = await asyncio.gather(*(self._ask(part) for part in _parts(wanted)))
+        older = [t for t in wanted if not self._is_known_since(t, self.clock() - self.tick / 4)]
+        problems = await asyncio.gather(*(self._ask(part) for part in _parts(older)))
         self._problem = next((p for p in problems if p), "")
 
     async def _ask(self, targets: list[Target]) -> str:
         """One query; returns why it failed, or nothing."""
-        began, problem = self.clock(), ""
+        began, problem, detail = self.clock(), "", ""
         try:
             found = readings(await self._answer(query(targets)), targets)
         except AnswerError as e:
-            problem = f"Prometheus: {e}"
+            problem, detail = f"Prometheus: {e}", e.detail
         except TimeoutError:
             problem = f"Prometheus: got no answer within {TIMEOUT:g} s"
-        except (aiohttp.ClientError, OSError) as e:  # which names the address: that is for the operator's log
-            log.warning("no loads from Prometheus: %s: %s", type(e).__name__, e)
-            problem = f"Prometheus: got no answer ({type(e).__name__})"
+        except (aiohttp.ClientError, OSError) as e:
+            problem, detail = f"Prometheus: got no answer ({type(e).__name__})", str(e)
         if problem:
+            if problem != self._problem:
+                log.warning("%s: %s", problem, detail)
             found = dict.fromkeys(targets, Reading(error=problem))
         self._known |= {target: _Known(reading, began) for target, reading in found.items()}
         self.counted("failed" if problem else "ok")
         return problem
 
     async def _answer(self, text: str) -> bytes:
-        form = {"query": text, "timeout": f"{TIMEOUT:g}s"}
+        form = {"query": text, "timeout": f"{TIMEOUT * 1000:.0f}ms"}
         async with self.session.post(
             f"{self.url}/api/v1/query", data=form, headers=self._headers(), allow_redirects=False
         ) as answer:
             if answer.status != 200:
-                raise AnswerError(f"got the status {answer.status}, want 200")
+                said = (await read_most(answer, 500))[:500].decode(errors="replace")
+                raise AnswerError(f"got the status {answer.status}, want 200", said)
             found = await read_most(answer, MAX_ANSWER)
             if len(found) > MAX_ANSWER:
                 raise AnswerError(f"got more than {MAX_ANSWER} bytes, want an answer for {MOST_PODS} pods")

@@ -129,10 +129,8 @@ def watching(
     found = [(operator.port, at_operator), *((engine, labels) for labels in (at_engine, quarantined, strange))]
     discovery = {"static_configs": [{"targets": [f"127.0.0.1:{port}"], "labels": labels} for port, labels in found]}
     scrapes = [scrape_config(monitor, discovery) for monitor in (operator_monitor, engine_monitor)]
-    folder = tmp_path / "prometheus"
-    folder.mkdir()
     groups = {"groups": [{"name": "pinrail", "rules": alerts(monitored(helm))}]}
-    with prometheus(folder, free_port(), scrapes, groups) as server:
+    with prometheus(tmp_path / "prometheus", free_port(), scrapes, groups) as server:
         until(lambda: len(server.vector("count_over_time(up[1m]) > 3")) == 2, "four scrapes of each target", 40)
         yield server
 
