@@ -40,7 +40,7 @@ def scrape_config(monitor: Object, discovery: Object) -> Object:
 
     Args:
         monitor: The PodMonitor, with one endpoint.
-        discovery: How pods are found, such as {"kubernetes_sd_configs": […]}, with the labels `__meta_kubernetes_…`.
+        discovery: How pods are found, such as {"static_configs": […]}, with the labels `__meta_kubernetes_…`.
     """
     (endpoint,), spec = monitor["spec"]["podMetricsEndpoints"], monitor["spec"]
     known = {"port", "path", "interval", "relabelings"}
@@ -70,6 +70,24 @@ def meta_labels(namespace: str, pod: str, port_name: str, labels: Mapping[str, s
     found = {"namespace": namespace, "pod_name": pod, "pod_container_port_name": port_name, "pod_phase": "Running"}
     found |= {f"pod_label_{_label(name)}": value for name, value in labels.items()}
     return {f"__meta_kubernetes_{name}": value for name, value in found.items()}
+
+
+def discovered(pods: Iterable[Object]) -> Object:
+    """Targets as Kubernetes' discovery makes them of pods, one for each port; Debian's Prometheus comes without it."""
+    found = []
+    for pod in pods:
+        metadata, status = pod["metadata"], pod["status"]
+        for container in pod["spec"]["containers"]:
+            for port in container.get("ports", []) if status.get("podIP") else []:
+                labels = meta_labels(
+                    metadata["namespace"], metadata["name"], port.get("name", ""), metadata.get("labels", {})
+                )
+                labels |= {
+                    "__meta_kubernetes_pod_container_name": container["name"],
+                    "__meta_kubernetes_pod_phase": status["phase"],
+                }
+                found.append({"targets": [f"{status['podIP']}:{port['containerPort']}"], "labels": labels})
+    return {"static_configs": found}
 
 
 _RENAMED = {"sourceLabels": "source_labels", "targetLabel": "target_label"}

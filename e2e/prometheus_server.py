@@ -2,6 +2,7 @@
 
 import json
 import signal
+import socket
 import subprocess
 import time
 import urllib.error
@@ -58,16 +59,19 @@ class Prometheus:
 
 
 @contextmanager
-def prometheus(folder: Path, port: int, scrapes: Sequence[Object], rules: Object | None = None) -> Iterator[Prometheus]:
+def prometheus(
+    folder: Path, scrapes: Sequence[Object], rules: Object | None = None, port: int = 0
+) -> Iterator[Prometheus]:
     """A server on 127.0.0.1 that keeps its data and its log in `folder`; it is ended with the block.
 
     Args:
         folder: Empty, or that of an earlier server, whose data this one has then.
-        port: A free one.
         scrapes: Entries of `scrape_configs`.
         rules: A rule file's content.
+        port: A free one; 0 takes any.
     """
     folder.mkdir(exist_ok=True)
+    port = port or _free_port()
     (folder / "rules.yml").write_text(yaml.safe_dump(rules or {"groups": []}))
     every = {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"}
     config = {"global": every, "rule_files": ["rules.yml"], "scrape_configs": list(scrapes)}
@@ -91,3 +95,10 @@ def prometheus(folder: Path, port: int, scrapes: Sequence[Object], rules: Object
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()
+
+
+def _free_port() -> int:
+    """One of 127.0.0.1 that nothing listened on a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

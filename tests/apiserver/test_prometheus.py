@@ -2,7 +2,7 @@
 
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -112,9 +112,7 @@ def engine() -> Iterator[int]:
 
 
 @pytest.fixture
-def watching(
-    helm: str, kube: Any, start: Any, engine: int, tmp_path: Path, free_port: Callable[[], int]
-) -> Iterator[Prometheus]:
+def watching(helm: str, kube: Any, start: Any, engine: int, tmp_path: Path) -> Iterator[Prometheus]:
     """Prometheus over a real operator, with one service that scales and one that waits for a person."""
     operator_monitor, engine_monitor = monitors(monitored(helm))
     kube.apply(pin(), service(replicas=None, scaling={"maxReplicas": 2}))
@@ -130,7 +128,7 @@ def watching(
     discovery = {"static_configs": [{"targets": [f"127.0.0.1:{port}"], "labels": labels} for port, labels in found]}
     scrapes = [scrape_config(monitor, discovery) for monitor in (operator_monitor, engine_monitor)]
     groups = {"groups": [{"name": "pinrail", "rules": alerts(monitored(helm))}]}
-    with prometheus(tmp_path / "prometheus", free_port(), scrapes, groups) as server:
+    with prometheus(tmp_path / "prometheus", scrapes, groups) as server:
         until(lambda: len(server.vector("count_over_time(up[1m]) > 3")) == 2, "four scrapes of each target", 40)
         yield server
 

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from apiserver_documents import pin, service
 from operator_builders import load, pod
+from operator_process import until
 from prometheus_server import Prometheus as Server
 from prometheus_server import prometheus
 from scaling_story import NAMES, Story
@@ -20,7 +22,7 @@ from scaling_story import NAMES, Story
 from pinrail_contract import metrics as names
 from pinrail_operator import prometheus as source
 from pinrail_operator.load_query import ABSENT
-from pinrail_operator.prometheus import Prometheus
+from pinrail_operator.prometheus import NO_SERVER, Prometheus
 from pinrail_operator.types import ServiceKey
 
 pytestmark = pytest.mark.apiserver
@@ -103,7 +105,7 @@ def pages() -> Iterator[Pages]:
 def serve(tmp_path: Path, free_port: Callable[[], int]) -> Callable[[list[dict[str, Any]]], Any]:
     """Starts Prometheus over targets; the second time it has the data of the first."""
     port = free_port()
-    return lambda targets: prometheus(tmp_path, port, [{"job_name": "engines", "static_configs": targets}])
+    return lambda targets: prometheus(tmp_path, [{"job_name": "engines", "static_configs": targets}], port=port)
 
 
 @pytest.fixture
@@ -234,3 +236,42 @@ async def test_a_name_that_would_be_promql_is_a_name(
             answers = await loads.loads(ServiceKey(name, name), tuple(pod(n) for n in found))
             assert {n: a.load.kv_blocks for n, a in answers.items() if a.load is not None} == {name: i + 1}
             assert {a.error for n, a in answers.items() if n != name} == {ABSENT}
+
+
+def scaling_active(kube: Any) -> tuple[str, str, str]:
+    found = {c["type"]: c for c in kube.get("infs", "chat").get("status", {}).get("conditions", [])}
+    told = found.get("ScalingActive", {})
+    return told.get("status", ""), told.get("reason", ""), told.get("message", "")
+
+
+def with_a_ready_pod(kube: Any) -> None:
+    """A service that follows Prometheus, and a pod that is ready, whose own page nobody can read."""
+    scaling = {"maxReplicas": 3, "metrics": {"source": "Prometheus"}}
+    kube.apply(pin(), service(replicas=None, scaling=scaling))
+    until(lambda: kube.exists("deployment", "chat"), "the Deployment")
+    template = kube.get("deployment", "chat")["spec"]["template"]
+    kube.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": NAMES[0], **template["metadata"]},
+                "spec": template["spec"]})  # fmt: skip
+    ready = {"type": "Ready", "status": "True"}
+    kube.patch_status("pod", NAMES[0], {"phase": "Running", "podIP": "127.0.0.9", "conditions": [ready]})
+
+
+def test_an_operator_scales_on_what_prometheus_has(
+    kube: Any, start: Any, pages: Pages, serve: Callable[..., Any]
+) -> None:
+    path = f"/{kube.namespace}/chat/0"
+    pages.texts = {path: page(**{names.KV_USAGE: "1.0"})}
+    with serve(pages.targets()) as server:
+        until(start(PINRAIL_PROMETHEUS_URL=server.url).leads, "leading")
+        with_a_ready_pod(kube)
+        until(lambda: kube.get("deployment", "chat")["spec"]["replicas"] == 2, "two replicas")
+        last = kube.get("infs", "chat")["status"]["scaling"]["lastScale"]
+        assert (last["from"], last["to"], last["reason"]) == (1, 2, "CacheDemand")
+
+
+def test_an_operator_without_an_address_says_what_to_set(kube: Any, start: Any) -> None:
+    until(start().leads, "leading")
+    with_a_ready_pod(kube)
+    until(lambda: NO_SERVER in scaling_active(kube)[2], "the condition")
+    assert scaling_active(kube)[:2] == ("False", "NoMetrics")
+    assert kube.get("deployment", "chat")["spec"]["replicas"] == 1
