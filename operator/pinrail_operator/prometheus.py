@@ -21,7 +21,7 @@ from .types import ServiceKey
 log = logging.getLogger("pinrail.operator")
 
 TIMEOUT = 2.0  # seconds, for a whole answer
-MAX_ANSWER = 4 << 20  # bytes; 500 pods take 1.6 MB
+MAX_ANSWER = 4 << 20  # bytes; 500 pods take 1.7 MB
 MOST_PODS = 500  # in one query
 TOGETHER = 0.02  # seconds that a query waits for others who are about to ask
 CONCURRENCY = 4  # queries at once

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinrail_contract.metrics import LOAD_SERIES, RUNNING
-from pinrail_operator.load_query import SAMPLED, Target, query
+from pinrail_operator.load_query import SAMPLED, AnswerError, Target, query, readings
 
 hostile = st.text(st.sampled_from('ab-.\\"}{|^$*+?()[]\n,=~#'), min_size=1, max_size=12)
 targets = st.lists(st.builds(Target, hostile, hostile, hostile), min_size=1, max_size=4)
@@ -37,3 +37,28 @@ def test_no_value_ends_its_string_or_means_anything_but_itself(asked: list[Targe
         assert all(re.fullmatch(expression, v) for v in values)
         assert not any(re.fullmatch(expression, v + "x") or re.fullmatch(expression, "x" + v) for v in values)
         assert not any(re.fullmatch(expression, word) for word in ("", "zz", "team"))
+
+
+texts = st.text(max_size=2)
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | texts,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["status", "data", "resultType", "result"]), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+metrics = st.dictionaries(st.sampled_from(["pod", "__name__", SAMPLED]), texts | st.lists(texts, max_size=1)) | anything
+values = st.lists(texts | st.floats() | st.integers() | st.sampled_from(["1", "NaN", "-Inf"]), max_size=3)
+samples = st.lists(st.fixed_dictionaries({"metric": metrics, "value": values | anything}), max_size=3)
+vectors = samples.map(lambda found: {"status": "success", "data": {"resultType": "vector", "result": found}})
+
+
+@given((anything | vectors).map(lambda value: json.dumps(value).encode()) | st.binary(max_size=60))
+def test_whatever_is_answered_is_a_reading_or_an_answer_error(body: bytes) -> None:
+    target, said = Target("", "", ""), "got …, want …"
+    try:
+        assert readings(body, [target]).keys() == {target}
+    except AnswerError as e:
+        said = str(e)
+    assert re.fullmatch("got .+, want .+", said, re.DOTALL)
