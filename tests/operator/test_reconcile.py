@@ -251,6 +251,14 @@ async def test_a_load_of_prometheus_is_stale_by_the_age_of_its_scrape() -> None:
     assert reasons(cluster)["ScalingActive"] == ("False", "MetricsIncomplete")
 
 
+async def test_why_a_pod_was_not_read_is_left_to_the_log_since_it_holds_addresses_that_change() -> None:
+    seen = observed(live_objects(scaled(), replicas=2), (pod("chat-a"), pod("chat-b")))
+    cluster = FakeCluster(body(replicas=None, scaling={"maxReplicas": 4}), seen)
+    await reconciler(cluster).reconcile(KEY)
+    (told,) = [c["message"] for c in cluster.statuses[-1]["conditions"] if c["type"] == "ScalingActive"]
+    assert told == "no ready replica reports its load: nothing is scaled"
+
+
 async def test_a_pod_that_has_not_said_what_it_verified_is_asked_again_soon() -> None:
     assert await reconciler(FakeCluster(body(), SETTLED)).reconcile(KEY) == 5.0
     assert await reconciler(FakeCluster(body(), SETTLED), GOOD).reconcile(KEY) == 300.0
