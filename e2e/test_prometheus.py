@@ -58,12 +58,15 @@ def watching(
 
 def _scraped(server: Prometheus, times: int) -> None:
     """The operator and one engine have been scraped so many times more."""
-    seen = {r["metric"]["pod"]: float(r["value"][1]) for r in server.vector("count_over_time(up[10m])")}
-    targets = [t["labels"]["pod"] for t in server.targets()]
+
+    def scrapes() -> dict[str, float]:
+        return {r["metric"]["pod"]: float(r["value"][1]) for r in server.vector("sum_over_time(up[10m])")}
+
+    before = scrapes()
 
     def enough() -> bool:
-        now = {r["metric"]["pod"]: float(r["value"][1]) for r in server.vector("sum_over_time(up[10m])")}
-        return len(now) == len(targets) == 2 and all(now[pod] >= seen.get(pod, 0) + times for pod in targets)
+        now = scrapes()
+        return len(now) == 2 and all(count >= before.get(pod, 0) + times for pod, count in now.items())
 
     wait_for(f"{times} scrapes", enough, timeout=60.0, show=lambda: str(server.targets()))
 

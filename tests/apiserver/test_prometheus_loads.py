@@ -126,7 +126,7 @@ async def scraped(server: Server) -> None:
     began = time.time()
 
     def is_new(target: dict[str, Any]) -> bool:
-        return datetime.fromisoformat(target["lastScrape"][:19] + "+00:00").timestamp() > began
+        return datetime.fromisoformat(target["lastScrape"]).timestamp() > began
 
     deadline = time.monotonic() + 20
     while not ((targets := server.targets()) and all(is_new(t) for t in targets)):
