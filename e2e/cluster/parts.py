@@ -1,6 +1,6 @@
 """Makes sure that what the cluster runs on exists: Debian packages, and Kubernetes and Helm built from Go modules.
 
-    parts.py apiserver    etcd, kube-apiserver, controllers, kubectl and helm: what the API-server tests need
+    parts.py apiserver    etcd, kube-apiserver, controllers, kubectl, helm, Prometheus: what the API-server tests need
     parts.py all          everything
 
 What is there already is left alone, so a second call takes no time. Programs are kept by the content of what they
@@ -100,14 +100,17 @@ def _helm_stamps() -> dict[str, str]:
 KUBERNETES = GoModule("kubernetes", _kubernetes_stamps())
 HELM = GoModule("helm", _helm_stamps())
 PAUSE = GoModule("pause", {})
+PROMETHEUS = ("prometheus", "promtool")
+"""Programs of Debian's package prometheus, which is unpacked and not installed: that would start a server."""
 
 
 def ensure_api_server() -> None:
-    """etcd, kube-apiserver, kubectl, helm, and the controllers, of which tests run the garbage collector."""
+    """etcd, kube-apiserver, kubectl, helm, Prometheus, and the controllers, whose garbage collector tests run."""
     install(API_SERVER_PACKAGES)
     programs = ("kube-apiserver", "kubectl", "kube-controller-manager")
     build(KUBERNETES, [f"k8s.io/kubernetes/cmd/{name}" for name in programs], minutes=7)
     build(HELM, ["helm.sh/helm/v3/cmd/helm"], minutes=2)
+    ensure_prometheus()
 
 
 def ensure_all() -> None:
@@ -136,6 +139,56 @@ def install(packages: Mapping[str, str]) -> None:
             done = subprocess.run(["apt-get", "-q", *words], env=env, capture_output=True, text=True)
             if done.returncode != 0:
                 raise ClusterError(f"apt-get {words[0]} failed:\n{done.stderr[-2000:]}")
+
+
+def prometheus_program(name: str) -> Path:
+    """One of PROMETHEUS: the newest that was unpacked, else the machine's own. Raises ClusterError if there is none."""
+    unpacked = sorted(BINARIES.glob(f"prometheus-*/{name}"), key=lambda file: file.stat().st_mtime)
+    found = str(unpacked[-1]) if unpacked else shutil.which(name)
+    if found is None:
+        raise ClusterError(f"{name} is not there: run {Path(__file__).name} apiserver")
+    return Path(found)
+
+
+def ensure_prometheus() -> None:
+    """Unpack Debian's package of it where there is none yet.
+
+    Raises:
+        ClusterError: It cannot be had, and no programs of these names are on PATH.
+    """
+    with _one_at_a_time():
+        if all(any(BINARIES.glob(f"prometheus-*/{name}")) for name in PROMETHEUS):
+            return
+        if not shutil.which("apt-get"):
+            if missing := [name for name in PROMETHEUS if not shutil.which(name)]:
+                raise ClusterError(f"put these on PATH first, or run on Debian: {' '.join(missing)}")
+            return
+        with step("unpacking Debian's prometheus (20 MB)"), tempfile.TemporaryDirectory(dir=BINARIES) as aside:
+            _unpack_prometheus(Path(aside))
+
+
+def _unpack_prometheus(aside: Path) -> None:
+    """Into a folder named by the package's version, which is whole when it appears."""
+    if _run_in(aside, "apt-get", "-q", "download", "prometheus"):  # a machine without package lists
+        if problem := _run_in(aside, "apt-get", "-q", "update"):
+            raise ClusterError(f"apt-get update failed:\n{problem}")
+        if problem := _run_in(aside, "apt-get", "-q", "download", "prometheus"):
+            raise ClusterError(f"apt-get download prometheus failed:\n{problem}")
+    package = next(aside.glob("prometheus_*.deb"))
+    if problem := _run_in(aside, "dpkg-deb", "-x", package.name, "tree"):
+        raise ClusterError(f"dpkg-deb -x {package.name} failed:\n{problem}")
+    whole = aside / "programs"
+    whole.mkdir()
+    for name in PROMETHEUS:
+        (aside / "tree" / "usr" / "bin" / name).rename(whole / name)
+    version = package.name.split("_")[1].replace("%3a", "-")
+    whole.rename(BINARIES / f"prometheus-{version}")
+
+
+def _run_in(folder: Path, *command: str) -> str:
+    """What a command that failed said; empty where it did not fail."""
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    return "" if done.returncode == 0 else done.stderr[-2000:] or f"exit code {done.returncode}"
 
 
 def build(module: GoModule, packages: Sequence[str], *, minutes: int) -> None:

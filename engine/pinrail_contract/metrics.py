@@ -96,6 +96,16 @@ FILES_DIFFER = "files differ"
 """Stands where a verified digest would, for a replica that serves other files, as Verification.WARN lets it."""
 
 
+LOAD_SERIES = (
+    *(RUNNING, WAITING, KV_USAGE, CACHE_CONFIG, WAITING_BLOCKS, MAX_NUM_SEQS),
+    *(f"{REQUEST_PROMPT_TOKENS}_count", f"{REQUEST_PROMPT_TOKENS}_sum"),
+)
+"""All that a load sample is read from."""
+
+Series = dict[str, list[tuple[dict[str, str], str]]]
+"""Name -> its samples: labels, and the value as it is written."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadSample:
     """What one replica said of its load at one moment."""
@@ -121,7 +131,12 @@ def parse(text: str) -> LoadSample:
 
     Raises SampleError where a figure is missing, NaN, infinite, negative, out of range, or stands twice.
     """
-    page = _Page.read(text)
+    return load_of(_Page.read(text).samples)
+
+
+def load_of(samples: Series) -> LoadSample:
+    """The same from samples of one replica that somebody else has read: those of LOAD_SERIES count."""
+    page = _Page(samples)
     usage = page.number(KV_USAGE)
     if usage > 1.0 + 1e-6:
         raise SampleError(f"{KV_USAGE}: got {usage:g}, want 0 to 1")
@@ -199,11 +214,11 @@ def total(text: str, name: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Page:
-    samples: dict[str, list[tuple[dict[str, str], str]]]  # name -> (labels, value as written)
+    samples: Series
 
     @classmethod
     def read(cls, text: str) -> "_Page":
-        samples: dict[str, list[tuple[dict[str, str], str]]] = {}
+        samples: Series = {}
         for line in text.splitlines():
             match = _LINE.fullmatch(line)
             if match and not line.startswith("#"):

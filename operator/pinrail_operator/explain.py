@@ -246,6 +246,7 @@ def _policy(policy: ScalingPolicy) -> Told:
         "scaleDownWindowSeconds": policy.down.window,
         "scaleUpLimit": str(policy.up) or None,
         "scaleDownLimit": str(policy.down) or None,
+        "source": str(policy.source),
         "staleAfterSeconds": policy.stale_after,
     }
 

@@ -137,7 +137,8 @@ def _bounds(policy: Told) -> Iterator[str]:
     yield f"targets  more above {up:g} %, fewer where they stay at {down:g} % or below"
     yield f"holds    none is removed while one replica has {policy['queueDepth']} waiting, or any does not report"
     windows = f"more must be needed for {policy['scaleUpWindowSeconds']:g} s, fewer do for"
-    yield f"windows  {windows} {policy['scaleDownWindowSeconds']:g} s; figures last {policy['staleAfterSeconds']:g} s"
+    figures = f"figures from {policy['source']} last {policy['staleAfterSeconds']:g} s"
+    yield f"windows  {windows} {policy['scaleDownWindowSeconds']:g} s; {figures}"
     for direction in ("scaleUp", "scaleDown"):
         if limit := policy[f"{direction}Limit"]:
             yield f"pace     {direction}: {limit}"

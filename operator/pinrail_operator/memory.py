@@ -35,15 +35,15 @@ class Memory:
 
     def note(
         self,
-        load: Mapping[str, LoadSample],
+        reports: Mapping[str, Report],
         digests: Mapping[str, str],
         observed: Observed,
         now: float,
         runtimes: Runtimes = UNHEARD,
     ) -> None:
-        """Take in what pods just said, and forget those that are gone."""
+        """Take in what pods said, each so long ago, and forget those that are gone."""
         alive = {p.name for p in observed.pods}
-        loads = self.loads | {name: (sample, now) for name, sample in load.items()}
+        loads = self.loads | {name: (r.load, now - r.age) for name, r in reports.items() if r.load is not None}
         self.loads = {name: seen for name, seen in loads.items() if name in alive}
         self.digests = {name: digest for name, digest in (self.digests | dict(digests)).items() if name in alive}
         self.runtimes = {name: said for name, said in (self.runtimes | dict(runtimes)).items() if name in alive}

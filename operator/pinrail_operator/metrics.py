@@ -37,6 +37,7 @@ class Scrape:
     digest: str = ""  # of the manifest that it verified; empty where the page names none
     runtime: Runtime | None = None  # its engine and numerics, as far as it names them; None where no page was read
     error: str = ""
+    age: float = 0.0  # seconds since the load was so; 0 for a page that was just read
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,15 +95,15 @@ class Scraper:
         """Status and body; raises as aiohttp does."""
         host = f"[{pod.ip}]" if ":" in pod.ip else pod.ip
         async with self.session.get(f"http://{host}:{self.port}{path}", allow_redirects=False) as answer:
-            return answer.status, await _read(answer) if answer.status == 200 else b""
+            return answer.status, await read_most(answer, MAX_PAGE) if answer.status == 200 else b""
 
 
-async def _read(answer: aiohttp.ClientResponse) -> bytes:
-    """At most one byte more than a page may have."""
+async def read_most(answer: aiohttp.ClientResponse, most: int) -> bytes:
+    """A body of at most `most` bytes, or more than that where it is longer: no more is taken than shows it."""
     page = bytearray()
     async for chunk in answer.content.iter_chunked(1 << 16):
         page += chunk
-        if len(page) > MAX_PAGE:
+        if len(page) > most:
             break
     return bytes(page)
 

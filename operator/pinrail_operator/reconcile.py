@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from pinrail_contract.metrics import LoadSample
 
 from . import checks, fetching, quarantine, rollout, status
-from .autoscale import Decision
+from .autoscale import Decision, Report
 from .checks import Blocked, Blocker
 from .errors import Refused, SpecError
 from .events import Event, events_for, unused_event
@@ -20,6 +20,8 @@ from .memory import Memory
 from .metrics import Scrape
 from .observed import Observed, Pod
 from .plan import Plan, plan_for, target_revision
+from .prometheus import NoServer
+from .scaling_policy import MetricsSource
 from .types import InferenceService, ServiceKey
 from .verifier import with_verifier
 from .view import View
@@ -44,10 +46,17 @@ class Scraper(Protocol):
     async def fetched(self, pods: tuple[Pod, ...]) -> dict[str, float]: ...
 
 
+class LoadSource(Protocol):
+    """Who tells loads where pods are not asked for them; `prometheus.Prometheus` in life."""
+
+    async def loads(self, key: ServiceKey, pods: tuple[Pod, ...]) -> dict[str, Scrape]: ...
+
+
 @dataclass(slots=True, kw_only=True)
 class Reconciler:
     cluster: Cluster
     scraper: Scraper
+    prometheus: LoadSource = field(default_factory=NoServer)
     engine_image: str  # for services that name none; may be empty
     host_caches: frozenset[str] = frozenset()  # folders of nodes that services may keep fetched models in
     namespace: str = ""  # of the operator's own pods; empty where it runs in none
@@ -107,6 +116,7 @@ class Reconciler:
             digests=memory.digests,
             fetched=memory.fetched,
             runtimes=memory.runtimes,
+            unread=memory.errors,
             done=Plan() if refused else plan,
             course=course,
         )
@@ -119,11 +129,11 @@ class Reconciler:
         """Ask every ready pod, and those of `target` that fetch how far they are; remember what they say."""
         memory = self.memories.setdefault(service.key, Memory())
         answers, _ = await asyncio.gather(
-            self.scraper.scrape(observed.ready_pods),
+            self._answers(service, observed.ready_pods),
             self._follow(memory, fetching.fetching_pods(observed, target)),
         )
         slots = {p.name: p.slots for p in observed.ready_pods}
-        loads = {pod: _with_slots(a.load, slots[pod]) for pod, a in answers.items() if a.load is not None}
+        loads = {pod: Report(_with_slots(a.load, slots[pod]), a.age) for pod, a in answers.items() if a.load}
         digests = {p.name: p.verified for p in observed.ready_pods if p.verified}
         digests |= {pod: a.digest for pod, a in answers.items() if a.digest}
         errors = {pod: a.error for pod, a in answers.items() if a.error}
@@ -138,6 +148,14 @@ class Reconciler:
         """What pods that fetch say is told, and decides nothing."""
         shares = await self.scraper.fetched(pods) if pods else {}
         memory.fetched = fetching.advanced(memory.fetched, shares, pods)
+
+    async def _answers(self, service: InferenceService, pods: tuple[Pod, ...]) -> dict[str, Scrape]:
+        """What each pod verified and runs is its own to say; its load is Prometheus', where the spec has it so."""
+        if service.scaling is None or service.scaling.source is MetricsSource.PODS:
+            return await self.scraper.scrape(pods)
+        pages, loads = await asyncio.gather(self.scraper.scrape(pods), self.prometheus.loads(service.key, pods))
+        own = {pod: pages.get(pod, Scrape()) for pod in loads}
+        return {pod: replace(load, digest=own[pod].digest, runtime=own[pod].runtime) for pod, load in loads.items()}
 
     async def _apply(self, service: InferenceService, plan: Plan, decision: Decision | None) -> Blocker | None:
         """Carry out the plan; what the API server refuses is for a person to mend, like any other blocker."""

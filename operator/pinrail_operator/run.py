@@ -18,6 +18,7 @@ from .cluster import Cluster
 from .errors import NotLeader
 from .leader import Leadership
 from .metrics import Scraper
+from .prometheus import NoServer, Prometheus
 from .queue import KeyQueue
 from .reconcile import Reconciler
 from .settings import Settings
@@ -48,9 +49,11 @@ async def _run(settings: Settings) -> None:
     api = Api(http, leadership.is_leader)
     cluster = Cluster(api)
     scraper = Scraper.create()
+    prometheus = _prometheus(settings, telemetry)
     reconciler = Reconciler(
         cluster=cluster,
         scraper=telemetry.counted(scraper),
+        prometheus=prometheus,
         engine_image=settings.engine_image,
         host_caches=settings.allowed_host_caches,
         namespace=settings.own_namespace,
@@ -75,8 +78,16 @@ async def _run(settings: Settings) -> None:
     finally:
         await leadership.release()
         await scraper.close()
+        await prometheus.close()
         await server.cleanup()
         api.close()
+
+
+def _prometheus(settings: Settings, telemetry: Telemetry) -> Prometheus | NoServer:
+    if not settings.prometheus_url:
+        return NoServer()
+    where, token = settings.prometheus_url, settings.prometheus_token_file
+    return Prometheus.create(where, token, settings.tick, telemetry.queried)
 
 
 async def _first_ended(*parts: Coroutine[Any, Any, None]) -> None:

@@ -19,6 +19,11 @@ class ScalingMode(StrEnum):
     PAUSED = "Paused"  # neither
 
 
+class MetricsSource(StrEnum):
+    PODS = "Pods"  # their own metrics pages
+    PROMETHEUS = "Prometheus"  # the server that the operator is told of
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingPolicy:
     """How far and how fast replicas follow the load (`spec.scaling`)."""
@@ -31,6 +36,7 @@ class ScalingPolicy:
     queue_depth: int = 5  # requests waiting in one replica that forbid scaling down
     up: Pace = _AT_ONCE  # how a higher demand adds replicas
     down: Pace = _WHEN_QUIET  # how a lower demand removes them
+    source: MetricsSource = MetricsSource.PODS  # where the figures are asked for
     stale_after: float = 30.0  # seconds after which a replica's figures count as missing
 
     def __post_init__(self) -> None:
@@ -45,6 +51,7 @@ class ScalingPolicy:
     def parse(cls, f: Fields) -> Self:
         targets = f.child("targets", {"cacheUtilization", "scaleDownUtilization", "queueDepth"})
         behavior = f.child("behavior", {"scaleUp", "scaleDown"})
+        metrics = f.child("metrics", {"source", "staleAfterSeconds"})
         return cls(
             min_replicas=f.integer("minReplicas", least=1, most=MAX_REPLICAS, default=1),
             max_replicas=f.integer("maxReplicas", least=1, most=MAX_REPLICAS),
@@ -54,9 +61,8 @@ class ScalingPolicy:
             queue_depth=targets.integer("queueDepth", least=1, most=10**6, default=5),
             up=Pace.parse(behavior.child("scaleUp", _PACE_FIELDS), window=_AT_ONCE.window),
             down=Pace.parse(behavior.child("scaleDown", _PACE_FIELDS), window=_WHEN_QUIET.window),
-            stale_after=f.child("metrics", {"staleAfterSeconds"}).integer(
-                "staleAfterSeconds", least=10, most=3600, default=30
-            ),
+            source=metrics.choice("source", MetricsSource.PODS),
+            stale_after=metrics.integer("staleAfterSeconds", least=10, most=3600, default=30),
         )
 
     def clamp(self, replicas: int) -> int:

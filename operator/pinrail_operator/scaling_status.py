@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from .autoscale import Decision, Inputs, Reason
-from .scaling_policy import ScalingMode
+from .scaling_policy import MetricsSource, ScalingMode
 from .view import Condition, View, written
 
 _BLIND = (Reason.NO_METRICS, Reason.METRICS_INCOMPLETE)
@@ -25,7 +25,16 @@ def scaling_active(view: View) -> list[Condition]:
     if policy.mode is ScalingMode.RECOMMEND:
         return [Condition("ScalingActive", "False", "RecommendOnly", "spec.scaling.mode is Recommend")]
     status = "False" if decision.reason in _BLIND else "True"
-    return [Condition("ScalingActive", status, decision.reason, MESSAGES[decision.reason])]
+    message = MESSAGES[decision.reason] + (_unread(view) if decision.reason in _BLIND else "")
+    return [Condition("ScalingActive", status, decision.reason, message)]
+
+
+def _unread(view: View) -> str:
+    """Why Prometheus tells no load; a pod's own error is left to the log, since it holds addresses that change."""
+    policy = view.service.scaling
+    if policy is None or policy.source is MetricsSource.PODS or not view.unread:
+        return ""
+    return f"; {min(view.unread.values())}"[:1000]
 
 
 MESSAGES = {

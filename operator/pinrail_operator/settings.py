@@ -1,12 +1,15 @@
 """The operator's settings, each from one environment variable; this table is their reference."""
 
 import os
+import re
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 from .errors import SpecError
+
+_URL = re.compile(r"(https?://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]*)?)?")
 
 
 def _setting(env: str, default: Any, least: float = 0.0) -> Any:
@@ -47,6 +50,12 @@ class Settings:
     health_port: int = _setting("PINRAIL_HEALTH_PORT", 8080, 0)
     """Port of /livez, /readyz and /metrics; 0 listens nowhere."""
 
+    prometheus_url: str = _setting("PINRAIL_PROMETHEUS_URL", "")
+    """Where services whose spec.scaling.metrics.source is Prometheus have their loads from; empty: such are held."""
+
+    prometheus_token_file: str = _setting("PINRAIL_PROMETHEUS_TOKEN_FILE", "")
+    """Of the bearer token for it, which may change at any time; empty: none."""
+
     @classmethod
     def from_env(cls, env: Mapping[str, str] = os.environ) -> Self:
         """Raises SpecError that names the variable."""
@@ -55,6 +64,9 @@ class Settings:
             name, text = f.metadata["env"], env.get(f.metadata["env"], "")
             if text:
                 given[f.name] = _parse(name, text, type(f.default), f.metadata["least"])
+        if not _URL.fullmatch(given.get("prometheus_url", "")):
+            wanted = "want http(s)://HOST[:PORT][/PATH], without a user, a query or a fragment"
+            raise SpecError("PINRAIL_PROMETHEUS_URL", f"got {_without_user(given['prometheus_url'])!r}, {wanted}")
         return cls(**given)
 
     @property
@@ -79,6 +91,11 @@ class Settings:
 
 def _listed(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _without_user(url: str) -> str:
+    """What may be shown of an address: it may hold a password."""
+    return re.sub(r"//[^/]*@", "//…@", url)
 
 
 def _parse(name: str, text: str, kind: type, least: float) -> Any:

@@ -184,8 +184,12 @@ class Telemetry:
         self._scrapes = Counter(
             "pinrail_operator_engine_scrapes", "Replicas asked for their load", ["outcome"], registry=registry
         )
+        self._queries = Counter(
+            "pinrail_operator_prometheus_queries", "Questions to Prometheus for loads", ["outcome"], registry=registry
+        )
         for outcome in ("ok", "failed"):
             self._scrapes.labels(outcome)
+            self._queries.labels(outcome)
         for outcome in ("ok", "gone", "error", *(name for _, name in _OUTCOMES)):
             self._reconciles.labels(outcome)
 
@@ -246,6 +250,10 @@ class Telemetry:
                     self._seconds.observe(time.perf_counter() - started)
 
         return measure
+
+    def queried(self, outcome: str) -> None:
+        """Called after each question to Prometheus: ok or failed."""
+        self._queries.labels(outcome).inc()
 
     def counted(self, scraper: Scraper) -> Scraper:
         """The same scraper, whose answers of load are counted: an older image says nothing while it fetches."""

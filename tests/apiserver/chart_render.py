@@ -26,6 +26,7 @@ EVERYTHING = {
     "engine": {"image": ENGINE, "hostPathCaches": ["/var/cache/pinrail", "/mnt/models"]},
     "crds": {"install": True},
     "replicas": 2,
+    "prometheus": {"url": "http://prometheus.monitoring:9090", "tokenSecretRef": {"name": "prometheus-token"}},
     "networkPolicy": {
         "enabled": True,
         "apiServer": {"cidrs": ["10.0.0.1/32"]},
@@ -60,6 +61,11 @@ def objects(text: str) -> list[Object]:
     """Every document, by kind and name."""
     found = [document for document in yaml.safe_load_all(text) if document]
     return sorted(found, key=lambda o: (o["kind"], o["metadata"].get("namespace", ""), o["metadata"]["name"]))
+
+
+def monitored(helm: str) -> list[Object]:
+    """Release `p` in the namespace `sys`, with all that a Prometheus and a Grafana take."""
+    return objects(rendered(helm, "sys", MONITORED))
 
 
 def only(text: str, kind: str) -> list[Object]:

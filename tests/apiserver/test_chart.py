@@ -55,6 +55,7 @@ def test_values_of_an_older_release_still_render(helm: str) -> None:
     younger = (
         "crds",
         "topologySpreadConstraints",
+        "prometheus",
         "networkPolicy",
         "podMonitor",
         "prometheusRule",
@@ -102,6 +103,44 @@ def test_policies_of_services_let_in_the_pods_that_the_chart_makes(helm: str) ->
     assert pod["metadata"]["labels"].items() >= OPERATOR.items()
 
 
+@pytest.mark.parametrize(
+    ("url", "port"),
+    [
+        ("http://p.monitoring:9090", 9090),
+        ("http://p.monitoring/prefix", 80),
+        ("https://p.monitoring", 443),
+        ("https://[fd00::1]", 443),
+        ("http://[fd00::1]:9091/a", 9091),
+    ],
+)
+def test_the_network_policy_reaches_prometheus_and_name_servers_only_where_there_is_one(
+    helm: str, url: str, port: int
+) -> None:
+    peer = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+    values = {"networkPolicy": {"enabled": True, "prometheusTo": [peer]}}
+    without, policy = (
+        only(rendered(helm, "sys", values | {"prometheus": {"url": address}}), "NetworkPolicy")[0]["spec"]["egress"]
+        for address in ("", url)
+    )
+    (more,) = [e for e in policy if e not in without]
+    assert more == {"to": [peer], "ports": [
+        {"port": port, "protocol": "TCP"}, {"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"},
+    ]}  # fmt: skip
+
+
+def test_a_token_for_prometheus_is_a_file_of_the_operator_alone(helm: str) -> None:
+    """Renewed by the kubelet as the Secret is, so no upgrade is needed when it changes."""
+    values = {"prometheus": {"url": "https://p", "tokenSecretRef": {"name": "t", "key": "bearer"}}}
+    pod = only(rendered(helm, "sys", values), "Deployment")[0]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    env = {v["name"]: v["value"] for v in container["env"]}
+    (mount,) = [m for m in container["volumeMounts"] if m["name"] == "prometheus-token"]
+    (volume,) = [v for v in pod["volumes"] if v["name"] == "prometheus-token"]
+    assert volume["secret"] == {"secretName": "t", "items": [{"key": "bearer", "path": "token"}]}
+    assert env["PINRAIL_PROMETHEUS_TOKEN_FILE"] == f"{mount['mountPath']}/token"
+    assert "subPath" not in mount  # such a file is never renewed
+
+
 WRONG: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "a key that is none": ({"replica": 2}, ("replica",)),
     "one inside": ({"podMonitor": {"enable": True}}, ("podMonitor", "enable")),
@@ -109,6 +148,9 @@ WRONG: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "no switch": ({"policies": {"enabled": "yes"}}, ("policies/enabled", "boolean")),
     "an interval without a unit": ({"podMonitor": {"interval": "15"}}, ("podMonitor/interval",)),
     "an alert that there is not": ({"prometheusRule": {"disabled": ["PinrailSleepy"]}}, ("prometheusRule/disabled",)),
+    "an address of Prometheus with a password": ({"prometheus": {"url": "http://u:p@h"}}, ("prometheus/url",)),
+    "a query behind it": ({"prometheus": {"url": "http://h/?a=b"}}, ("prometheus/url",)),
+    "a token by value": ({"prometheus": {"token": "secret"}}, ("prometheus", "token")),
     "an address that is no range": ({"networkPolicy": {"apiServer": {"cidrs": ["10.0.0.1"]}}}, ("cidrs",)),
     "a cache that is no path": ({"engine": {"hostPathCaches": ["cache"]}}, ("engine/hostPathCaches/0",)),
     "policies, and an image by its tag": (

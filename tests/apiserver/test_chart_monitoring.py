@@ -1,21 +1,18 @@
 """Alerts and dashboards read what engine and operator export, by names and labels that are really on their pages."""
 
-import json
 import re
-from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import yaml
-from chart_render import CHART, MONITORED, only, rendered
+from chart_render import CHART, MONITORED, monitored, only, rendered
+from engine_figures import Figures
+from monitoring import alerts, panels
 from operator_builders import load, scaled
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
-from promql import PromqlError, problems, selectors
+from promql import Selector, problems, selectors
 
-from pinrail_engine.core.step_time import TERMS
-from pinrail_engine.metrics import NOTHING, Computing, Identity, Metrics
 from pinrail_operator.autoscale import Reason, Report, decide
 from pinrail_operator.telemetry import Telemetry
 from pinrail_operator.types import ServiceKey
@@ -37,14 +34,6 @@ class IdleQueue:
         return ()
 
 
-def engine_page() -> str:
-    computing = Computing(backend="native", instructions="avx2", dtype="float32", quantization="none", threads=1)
-    metrics = Metrics(Identity(model_name="m", digest="sha256:" + "0" * 64, engine_version="1", verification="verified",
-                               block_size=16, max_num_seqs=4, computing=computing))  # fmt: skip
-    metrics.laid_out(100)
-    return metrics.page(replace(NOTHING, step_time=dict.fromkeys(TERMS, 0.0))).decode()
-
-
 def operator_page() -> str:
     """After one of everything that is counted."""
     telemetry, policy = Telemetry(lambda: True, IdleQueue()), scaled().scaling
@@ -64,30 +53,15 @@ def exported(*pages: str) -> dict[str, frozenset[str]]:
     return known
 
 
-ENGINE, OPERATOR = exported(engine_page()), exported(operator_page())
-
-
-def alerts(helm: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = only(rendered(helm, "sys", MONITORED), "PrometheusRule")[0]["spec"]["groups"][0][
-        "rules"
-    ]
-    return found
-
-
-def panels(helm: str) -> Iterable[tuple[str, str]]:
-    """Title and expression of each target; a dashboard's own variables stand for what Grafana puts there."""
-    for config_map in only(rendered(helm, "sys", MONITORED), "ConfigMap"):
-        for page in config_map["data"].values():
-            for panel in json.loads(page)["panels"]:
-                yield from ((panel["title"], t["expr"].replace("$__rate_interval", "5m")) for t in panel["targets"])
+ENGINE, OPERATOR = exported(Figures().page().decode()), exported(operator_page())
 
 
 def test_every_alert_reads_what_is_exported(helm: str) -> None:
-    assert [(rule["alert"], found) for rule in alerts(helm) if (found := wrong(rule["expr"]))] == []
+    assert [(rule["alert"], found) for rule in alerts(monitored(helm)) if (found := wrong(rule["expr"]))] == []
 
 
 def test_every_panel_reads_what_is_exported(helm: str) -> None:
-    targets = list(panels(helm))
+    targets = list(panels(monitored(helm)))
     assert len(targets) > 30
     assert [(title, found) for title, expression in targets if (found := wrong(expression))] == []
 
@@ -106,8 +80,8 @@ def wrong(expression: str) -> list[str]:
 
 
 def test_alerts_wait_for_values_that_the_operator_gives(helm: str) -> None:
-    matchers = {(m.label, value) for rule in alerts(helm) for s in selectors(rule["expr"]) for m in s.matchers
-                for value in m.value.split("|")}  # fmt: skip
+    read = [s for rule in alerts(monitored(helm)) for s in selectors(rule["expr"])]
+    matchers = {(m.label, value) for s in read for m in s.matchers for value in m.value.split("|")}
     reasons = {value for label, value in matchers if label == "reason"}
     assert reasons == {Reason.NO_METRICS, Reason.METRICS_INCOMPLETE}
     outcomes = {s.labels["outcome"] for f in text_string_to_metric_families(operator_page()) for s in f.samples
@@ -119,7 +93,7 @@ def test_alerts_wait_for_values_that_the_operator_gives(helm: str) -> None:
 
 
 def test_every_alert_says_what_to_do_next(helm: str) -> None:
-    for rule in alerts(helm):
+    for rule in alerts(monitored(helm)):
         assert set(rule["annotations"]) == {"summary", "next_step"}, rule["alert"]
         assert len(rule["annotations"]["next_step"]) > 60, rule["alert"]
         assert rule["labels"]["severity"] in ("warning", "critical")
@@ -129,7 +103,7 @@ def test_every_alert_says_what_to_do_next(helm: str) -> None:
 def test_next_steps_name_fields_and_values_that_there_are(helm: str) -> None:
     crd = yaml.safe_load((CHART / "crds" / "inferenceservices.yaml").read_text())
     schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    steps = " ".join(rule["annotations"]["next_step"] for rule in alerts(helm))
+    steps = " ".join(rule["annotations"]["next_step"] for rule in alerts(monitored(helm)))
     fields = re.findall(r"\b(?:spec|status)(?:\.[a-zA-Z]+)+", steps)
     assert len(fields) >= 5
     assert [field for field in fields if not has_field(schema, field)] == []
@@ -143,7 +117,7 @@ def has_field(schema: dict[str, Any], path: str) -> bool:
 
 
 def test_an_alert_is_left_out_by_its_name_and_the_schema_knows_all_of_them(helm: str) -> None:
-    names = [rule["alert"] for rule in alerts(helm)]
+    names = [rule["alert"] for rule in alerts(monitored(helm))]
     schema = yaml.safe_load((CHART / "values.schema.json").read_text())["properties"]["prometheusRule"]
     assert sorted(schema["properties"]["disabled"]["items"]["enum"]) == sorted(names)
     fewer = MONITORED | {"prometheusRule": {"enabled": True, "disabled": [names[0]]}}
@@ -166,26 +140,20 @@ def test_monitors_find_the_ports_that_pods_name(helm: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("expression", "word"),
+    ("expression", "read"),
     [
-        ("sum(vllm:num_requests_waiting", "want"),
-        ("rate(vllm:prompt_tokens_total)", "wants a range"),
-        ("sum(vllm:prompt_tokens_total[5m])", "a range is summed"),
-        ("sum by (le (x))", "want"),
-        ("nosuch(x)", "not known"),
-        ('x{a="b"', "want"),
-        ('x{a~"b"}', "want"),
-        ("x > > 1", "want"),
-        ("x y", "want the end"),
-        ("x[5]", "want a token"),
-        ("x[5m]", "want the end"),
-        ("histogram_quantile(0.5)", "arguments"),
-        ("", "want"),
+        ('sum by (le) (rate(x_bucket{a="1",b!~"}"}[5m]))', [("x_bucket", "a b", "rate", "le")]),
+        ("(sum(x) or vector(0)) < 1", [("x", "", "", "")]),
+        ('max by (a, b) (ns:y{c=~"2"}) > 0 and y', [("ns:y", "c", "", "a b"), ("y", "", "", "a b")]),
+        ('deriv(z{}[10m]) / 1e3 unless increase(z_total[1h]) > 30', [("z", "", "deriv", ""),
+                                                                     ("z_total", "", "increase", "")]),
     ],
-)
-def test_what_is_no_expression_is_refused(expression: str, word: str) -> None:
-    with pytest.raises(PromqlError, match=word):
-        selectors(expression)
+)  # fmt: skip
+def test_what_an_expression_reads(expression: str, read: list[tuple[str, str, str, str]]) -> None:
+    def told(s: Selector) -> tuple[str, str, str, str]:
+        return s.metric, " ".join(m.label for m in s.matchers), s.function, " ".join(sorted(s.grouped))
+
+    assert [told(s) for s in selectors(expression)] == read
 
 
 @pytest.mark.parametrize(

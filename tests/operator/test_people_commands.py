@@ -102,6 +102,13 @@ def test_explain_is_one_screen() -> None:
     golden("explain.txt", explain_text(explained()))
 
 
+def test_explain_says_where_the_figures_are_from() -> None:
+    whole, service, seen = living(replicas=None, scaling={"maxReplicas": 4, "metrics": {"source": "Prometheus"}})
+    told = explanation(Facts(body=whole, service=service, observed=seen), NOW)
+    assert told["replicas"]["policy"]["source"] == "Prometheus"
+    assert "figures from Prometheus last 30 s" in explain_text(told)
+
+
 def test_a_quarantined_pod_is_listed_with_what_it_reported() -> None:
     whole, service, seen = living()
     body = pod_body(service, "chat-2")

@@ -276,6 +276,59 @@ async def test_silent_pods_keep_what_they_said_until_it_is_stale() -> None:
     assert reasons(cluster)["Ready"] == ("True", "Serving")
 
 
+@dataclass
+class FakePrometheus:
+    answers: dict[str, Scrape] = field(default_factory=dict)
+    asked: list[ServiceKey] = field(default_factory=list)
+
+    async def loads(self, key: ServiceKey, pods: tuple[Pod, ...]) -> dict[str, Scrape]:
+        self.asked.append(key)
+        return {p.name: self.answers.get(p.name, Scrape(error="no series")) for p in pods}
+
+
+@pytest.mark.parametrize("scaling", [{}, {"metrics": {"source": "Pods"}}, None], ids=["default", "Pods", "fixed"])
+async def test_a_service_that_did_not_ask_for_prometheus_makes_no_query(scaling: Any) -> None:
+    spec = {"scaling": None} if scaling is None else {"replicas": None, "scaling": {"maxReplicas": 4, **scaling}}
+    cluster = FakeCluster(body(**spec), SETTLED)
+    one = reconciler(cluster, GOOD)
+    one.prometheus = FakePrometheus()
+    await one.reconcile(KEY)
+    assert one.prometheus.asked == []
+    assert cluster.statuses[-1].get("scaling", {}).get("reporting", 2) == 2
+
+
+async def test_prometheus_tells_loads_and_pods_what_they_verified() -> None:
+    asked = body(replicas=None, scaling={"maxReplicas": 4, "metrics": {"source": "Prometheus"}})
+    seen = observed(live_objects(scaled(), replicas=2), (pod("chat-a"), pod("chat-b")))
+    cluster = FakeCluster(asked, seen)
+    one = reconciler(cluster, {"chat-a": Scrape(load(0.0), DIGEST), "chat-b": Scrape(None, DIGEST, error="no load")})
+    full = Scrape(load(1.0), "sha256:" + "0" * 64, age=20.0)
+    one.prometheus = FakePrometheus({"chat-a": full, "chat-b": full})
+    await one.reconcile(KEY)
+    assert cluster.statuses[-1]["model"]["verifiedReplicas"] == 2
+    assert cluster.statuses[-1]["scaling"]["demandBlocks"] == 200
+    assert one.memories[KEY].loads["chat-a"] == (load(1.0), -20.0)
+
+
+async def test_a_load_of_prometheus_is_stale_by_the_age_of_its_scrape() -> None:
+    asked = body(replicas=None, scaling={"maxReplicas": 4, "metrics": {"source": "Prometheus"}})
+    seen = observed(live_objects(scaled(), replicas=2), (pod("chat-a"), pod("chat-b")))
+    cluster = FakeCluster(asked, seen)
+    one = reconciler(cluster, GOOD)
+    one.prometheus = FakePrometheus({"chat-a": Scrape(load(0.0), age=30.0), "chat-b": Scrape(load(0.0), age=30.1)})
+    await one.reconcile(KEY)
+    assert cluster.statuses[-1]["scaling"]["reporting"] == 1
+    assert reasons(cluster)["ScalingActive"] == ("False", "MetricsIncomplete")
+
+
+async def test_why_a_pod_was_not_read_is_left_to_the_log_since_it_holds_addresses_that_change() -> None:
+    seen = observed(live_objects(scaled(), replicas=2), (pod("chat-a"), pod("chat-b")))
+    cluster = FakeCluster(body(replicas=None, scaling={"maxReplicas": 4}), seen)
+    await reconciler(cluster).reconcile(KEY)
+    (told,) = [c["message"] for c in cluster.statuses[-1]["conditions"] if c["type"] == "ScalingActive"]
+    assert told == "no ready replica reports its load: nothing is scaled"
+
+
 async def test_a_pod_that_has_not_said_what_it_verified_is_asked_again_soon() -> None:
     assert await reconciler(FakeCluster(body(), SETTLED)).reconcile(KEY) == 5.0
     assert await reconciler(FakeCluster(body(), SETTLED), GOOD).reconcile(KEY) == 300.0

@@ -8,6 +8,7 @@ import yaml
 from pinrail_operator.errors import SpecError
 from pinrail_operator.settings import Settings
 
+ADDRESS = "want http(s)://HOST[:PORT][/PATH], without a user, a query or a fragment"
 CHART = Path(__file__).parents[2] / "charts" / "pinrail"
 
 
@@ -20,11 +21,13 @@ def test_defaults() -> None:
 def test_every_setting_is_read() -> None:
     settings = Settings.from_env(
         {"PINRAIL_ENGINE_IMAGE": "e@sha256:0", "PINRAIL_NAMESPACES": "a, b", "PINRAIL_TICK_SECONDS": "1.5",
-         "PINRAIL_CONCURRENCY": "3", "PINRAIL_IDENTITY": "me", "PINRAIL_HEALTH_PORT": "0"}
+         "PINRAIL_CONCURRENCY": "3", "PINRAIL_IDENTITY": "me", "PINRAIL_HEALTH_PORT": "0",
+         "PINRAIL_PROMETHEUS_URL": "https://[fd00::1]:9090/prefix", "PINRAIL_PROMETHEUS_TOKEN_FILE": "/t"}
     )  # fmt: skip
     assert settings.watched == ("a", "b")
     assert (settings.engine_image, settings.tick, settings.concurrency) == ("e@sha256:0", 1.5, 3)
     assert (settings.lease_identity, settings.health_port) == ("me", 0)
+    assert (settings.prometheus_url, settings.prometheus_token_file) == ("https://[fd00::1]:9090/prefix", "/t")
 
 
 @pytest.mark.parametrize(("address", "namespace"), [("10.96.0.1", "sys"), ("", "")], ids=["in a pod", "elsewhere"])
@@ -39,6 +42,9 @@ def test_only_an_operator_in_a_pod_has_a_namespace_that_policies_can_name(addres
         ("PINRAIL_TICK_SECONDS", "soon", "PINRAIL_TICK_SECONDS: got 'soon', want a number"),
         ("PINRAIL_TICK_SECONDS", "nan", "PINRAIL_TICK_SECONDS: got 'nan', want 0.1 or above"),
         ("PINRAIL_CONCURRENCY", "0", "PINRAIL_CONCURRENCY: got '0', want 1 or above"),
+        ("PINRAIL_PROMETHEUS_URL", "prometheus:9090", f"PINRAIL_PROMETHEUS_URL: got 'prometheus:9090', {ADDRESS}"),
+        ("PINRAIL_PROMETHEUS_URL", "http://u:p@h", f"PINRAIL_PROMETHEUS_URL: got 'http://…@h', {ADDRESS}"),
+        ("PINRAIL_PROMETHEUS_URL", "http://h?q=1", f"PINRAIL_PROMETHEUS_URL: got 'http://h?q=1', {ADDRESS}"),
     ],
 )
 def test_a_wrong_setting_is_refused(name: str, value: str, message: str) -> None:

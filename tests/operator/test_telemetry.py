@@ -214,3 +214,10 @@ async def test_replicas_that_do_not_answer_are_counted(operator: Operator) -> No
 
 async def test_the_page_says_which_build_answers(operator: Operator) -> None:
     assert [key for key in await operator.page() if key[0] == "pinrail_operator_build_info"]
+
+
+async def test_questions_to_prometheus_are_counted_from_the_first_page_on(operator: Operator) -> None:
+    operator.telemetry.queried("failed")
+    page = await operator.page()
+    assert page["pinrail_operator_prometheus_queries_total", "ok"] == 0
+    assert page["pinrail_operator_prometheus_queries_total", "failed"] == 1

@@ -11,7 +11,7 @@ from operator_builders import DIGEST, IMAGE, body, scaled, service
 from pinrail_contract.launch import LaunchSpec
 from pinrail_operator.errors import SpecError
 from pinrail_operator.scaling_pace import Pace, Policy, PolicyType, SelectPolicy
-from pinrail_operator.scaling_policy import ScalingMode, ScalingPolicy
+from pinrail_operator.scaling_policy import MetricsSource, ScalingMode, ScalingPolicy
 from pinrail_operator.types import InferenceService, ServiceKey
 
 CRDS = Path(__file__).parents[2] / "crds"
@@ -100,13 +100,13 @@ def test_scaling_is_read_whole() -> None:
                               "policies": [{"type": "Percent", "value": 50, "periodSeconds": 60},
                                            {"value": 4, "periodSeconds": 15}]},
                   "scaleDown": {"stabilizationWindowSeconds": 2, "selectPolicy": "Disabled"}},
-        metrics={"staleAfterSeconds": 40},
+        metrics={"staleAfterSeconds": 40, "source": "Prometheus"},
     )  # fmt: skip
     assert asked.scaling == ScalingPolicy(
         min_replicas=2, max_replicas=6, mode=ScalingMode.RECOMMEND, up_target=0.9, down_target=0.5, queue_depth=7,
         up=Pace(window=1, select=SelectPolicy.MIN, tolerance=0.1,
                 policies=(Policy(PolicyType.PERCENT, 50, 60), Policy(PolicyType.PODS, 4, 15))),
-        down=Pace(window=2, select=SelectPolicy.DISABLED), stale_after=40,
+        down=Pace(window=2, select=SelectPolicy.DISABLED), stale_after=40, source=MetricsSource.PROMETHEUS,
     )  # fmt: skip
     assert asked.least_replicas == 2
 
@@ -230,6 +230,11 @@ def test_a_wrong_field_is_refused(spec: dict[str, Any], message: str) -> None:
         ({"targets": {"cacheUtilization": 0.85}}, "spec.scaling.targets.cacheUtilization: got 0.85, want a decimal"),
         ({"targets": {"cacheUtilization": "0.7"}}, "got scaleDownUtilization 0.7 and cacheUtilization 0.7"),
         ({"targets": {"scaleDownUtilization": "0.0"}}, "got scaleDownUtilization 0 and"),
+        (
+            {"metrics": {"source": "http://h"}},
+            "spec.scaling.metrics.source: got 'http://h', want one of Pods, Prometheus",
+        ),
+        ({"metrics": {"url": "http://h"}}, "spec.scaling.metrics.url: is not a known field"),
         ({"metrics": {"staleAfterSeconds": 1}}, "spec.scaling.metrics.staleAfterSeconds: got 1"),
         ({"mode": "Off"}, "spec.scaling.mode: got 'Off', want one of Active, Recommend, Paused"),
     ],
