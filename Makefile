@@ -32,12 +32,15 @@ test: lint test-unit test-api e2e ## all three layers, real cluster included (co
 
 # ---- the layers of tests
 
+# Files of tests beside one another. Those of faults measure times, and run alone.
+BESIDE := -n 2 --dist loadfile
+
 .PHONY: test-fast
 test-fast: lint test-unit ## lint, types, layers, unit and property tests
 
 .PHONY: test-unit
 test-unit: .venv/.ready $(NATIVE) model
-	PINRAIL_REQUIRE_MODEL=1 $(BIN)/python -m pytest -m "not apiserver" tests
+	PINRAIL_REQUIRE_MODEL=1 $(BIN)/python -m pytest $(BESIDE) -m "not apiserver" tests
 
 .PHONY: test-isa
 test-isa: .venv/.ready $(NATIVE) model ## the engine's tests with each instruction set forced, and without the C++ kernels
@@ -47,8 +50,9 @@ test-isa: .venv/.ready $(NATIVE) model ## the engine's tests with each instructi
 	done
 
 .PHONY: test-api
-test-api: .venv/.ready apiserver ## the API-server layer: etcd and kube-apiserver alone, two of each
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m apiserver tests
+test-api: .venv/.ready apiserver ## the API-server layer: etcd and kube-apiserver alone
+	$(BIN)/python -m pytest $(BESIDE) -m apiserver -k "not faults" tests
+	$(BIN)/python -m pytest -m apiserver -k faults tests
 
 .PHONY: test-faults
 test-faults: .venv/.ready apiserver ## the faults among them in full: long outages, 20 kills, 1,000 services (25 min)
