@@ -11,9 +11,10 @@ from pinrail_contract.launch import Verification
 from pinrail_contract.pins import SOURCES
 
 from . import names, vllm
+from .engine_fields import EngineType, is_pinned
 from .errors import SpecError
 from .observed import Observed, Ref, is_owned_by
-from .types import EngineType, InferenceService, is_pinned
+from .types import InferenceService
 
 
 class Blocked(StrEnum):

@@ -84,7 +84,7 @@ async def _around(lookup: "Lookup", pair: "Pair", manifests: Mapping[tuple[str, 
 
     from .cluster import Cluster
     from .diff import Surroundings, parsed, with_manifest
-    from .types import EngineType
+    from .engine_fields import EngineType
 
     service, _ = parsed(pair)
     if service is None:

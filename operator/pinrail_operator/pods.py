@@ -14,8 +14,9 @@ from pinrail_contract import endpoints, termination
 from pinrail_contract.pins import ModelManifest
 
 from . import environment, model_cache, names, startup_protection, vllm
+from .engine_fields import EngineType
 from .model_cache import ModelCache
-from .types import EngineType, InferenceService
+from .types import InferenceService
 
 TEMPLATE_VERSION = 2
 """Part of every revision. Raise it whenever a pod is rendered differently from the same input: all services roll."""

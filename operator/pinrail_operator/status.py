@@ -11,12 +11,12 @@ from typing import Any
 
 from . import names, quarantine
 from .checks import MODEL_REASONS, Blocked
+from .engine_fields import EngineType
 from .errors import SpecError
 from .observed import OVERDUE, Pod
 from .rollout import Action, since
 from .runtimes import agreed
 from .scaling_status import last_decision, scaling_active
-from .types import EngineType
 from .view import Condition, View, written
 from .words import are, counted
 

@@ -9,8 +9,9 @@ from typing import Any
 from pinrail_contract.launch import BackendName, Policy, Quantization, Switch, Verification, parse_bytes
 
 from .engine_args import FORBIDDEN_ENV
+from .engine_fields import KV_CACHE_MEMORY, MAX_QUEUED
 from .errors import SpecError
-from .types import KV_CACHE_MEMORY, MAX_QUEUED, InferenceService
+from .types import InferenceService
 
 OFFLINE = (("HF_HUB_OFFLINE", "1"), ("TRANSFORMERS_OFFLINE", "1"), ("VLLM_NO_USAGE_STATS", "1"), ("DO_NOT_TRACK", "1"))
 """Variables, before the user's own."""

@@ -14,8 +14,9 @@ from pinrail_contract.pins import ModelManifest, Source
 from pinrail_contract.progress import ProgressBar
 
 from .. import environment
+from ..engine_fields import EngineType
 from ..errors import SpecError
-from ..types import KIND, EngineType, InferenceService
+from ..types import KIND, InferenceService
 
 
 @dataclass(frozen=True, slots=True)
