@@ -52,8 +52,8 @@ def fetch_cached(
     if manifest.total_size > bound:
         wanted = f"want {manifest.total_size} or above for {manifest.digest}"
         raise CacheError(f"spec.model.cache.maxSize: got {bound}, {wanted}")
-    folder, fetching = cache.folder(manifest.digest), cache.fetching(manifest.digest)
-    with in_words(cache.root), cache.in_use(manifest.digest):
+    folder, fetching = cache.folder(manifest.files_digest), cache.fetching(manifest.files_digest)
+    with in_words(cache.root), cache.in_use(manifest.files_digest):
         while not is_whole(folder, manifest):
             with if_free(fetching) as lock:
                 if lock is not None:

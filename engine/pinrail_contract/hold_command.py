@@ -41,7 +41,7 @@ def _run(argv: list[str]) -> int:
 
 
 def _hold(manifest: Path, cache: Path, holder: Path) -> None:
-    with held(ModelCache.open(cache), read_manifest(manifest).digest, holder) as touch:
+    with held(ModelCache.open(cache), read_manifest(manifest).files_digest, holder) as touch:
         while True:
             time.sleep(_TOUCH)
             touch()

@@ -87,7 +87,7 @@ class ModelCache:
 
 def folder(manifest: ModelManifest) -> str:
     """The model's folder within the volume; `pinrail fetch` makes it."""
-    return manifest.digest.replace(":", "-")
+    return manifest.files_digest.replace(":", "-")
 
 
 def _claim(f: Fields) -> str:

@@ -25,6 +25,7 @@ from pinrail_contract.folder import mismatches, no_progress
 from pinrail_contract.model_cache import ModelCache
 from pinrail_contract.pin_command import pin_folder
 from pinrail_contract.pins import API_VERSION, KIND, ModelManifest, Source
+from pinrail_contract.runtime import Runtime
 
 WEIGHTS = "model.safetensors"
 CHUNK = 1 << 20  # bytes that a fetch writes at once
@@ -155,14 +156,14 @@ def test_four_that_want_a_model_at_once_download_it_once(
     for process in (first, *others):
         assert f"{len(manifest.files)} files, {manifest.digest}" in ends(process)
     assert origin.names() == sorted(f.path for f in manifest.files)
-    assert mismatches(open_cache(tmp_path).folder(manifest.digest), manifest) == ()
+    assert mismatches(open_cache(tmp_path).folder(manifest.files_digest), manifest) == ()
 
 
 def test_a_fetch_that_is_killed_is_taken_over_where_it_stopped(
     origin: Origin, pinned: tuple[ModelManifest, Path], start_fetch: Callable[..., Any], tmp_path: Path
 ) -> None:
     manifest, file = pinned
-    part = open_cache(tmp_path).folder(manifest.digest) / f"{WEIGHTS}.part"
+    part = open_cache(tmp_path).folder(manifest.files_digest) / f"{WEIGHTS}.part"
     origin.gate.clear()
     first = start_fetch(file)
     until(lambda: part.exists() and part.stat().st_size == SIZE - CHUNK)
@@ -208,7 +209,7 @@ def three(folder: Path, tmp_path: Path) -> list[ModelManifest]:
 
 def names(cache: ModelCache, models: list[ModelManifest]) -> list[bool]:
     """Which of the models it has."""
-    return [cache.folder(m.digest).exists() for m in models]
+    return [cache.folder(m.files_digest).exists() for m in models]
 
 
 def test_room_is_made_by_removing_what_was_used_least_recently(three: list[ModelManifest], tmp_path: Path) -> None:
@@ -217,14 +218,14 @@ def test_room_is_made_by_removing_what_was_used_least_recently(three: list[Model
         fetch_cached(model, cache, BOUND)
     fetch_cached(c, cache, 2 * a.total_size, say=said.append)
     assert names(cache, three) == [True, False, True]
-    assert said == [f"removing {cache.folder(b.digest).name}, the least recently used: {b.total_size} bytes"]
+    assert said == [f"removing {cache.folder(b.files_digest).name}, the least recently used: {b.total_size} bytes"]
 
 
 def test_a_model_in_use_is_never_removed(three: list[ModelManifest], tmp_path: Path) -> None:
     cache, (a, b, c) = open_cache(tmp_path), three
     fetch_cached(a, cache, BOUND)
     fetch_cached(b, cache, BOUND)
-    with cache.in_use(a.digest):
+    with cache.in_use(a.files_digest):
         fetch_cached(c, cache, 2 * a.total_size)
         assert names(cache, three) == [True, False, True]
         with pytest.raises(
@@ -266,7 +267,7 @@ def test_a_model_that_was_refused_takes_nobodys_room(three: list[ModelManifest],
     cache, (a, b, c) = open_cache(tmp_path), three
     for model in (b, a):  # b is removed, which leaves what it was let in with behind
         fetch_cached(model, cache, a.total_size)
-    with cache.in_use(a.digest), cache.in_use(b.digest):
+    with cache.in_use(a.files_digest), cache.in_use(b.files_digest):
         with pytest.raises(CacheError, match="no room"):
             fetch_cached(b, cache, a.total_size)
         fetch_cached(c, cache, a.total_size + c.total_size)
@@ -292,6 +293,16 @@ def test_a_wrong_file_under_a_right_name_is_fetched_again(
     fetch_cached(manifest, cache, BOUND)
     assert mismatches(weights.parent, manifest) == ()
     assert origin.names() == sorted([*(f.path for f in manifest.files), WEIGHTS])
+
+
+def test_a_newly_pinned_engine_version_finds_the_files_of_the_earlier_manifest(
+    origin: Origin, pinned: tuple[ModelManifest, Path], tmp_path: Path
+) -> None:
+    manifest, cache = pinned[0], open_cache(tmp_path)
+    raised = replace(manifest, runtime=Runtime(engine_version="0.9.0"))
+    assert raised.digest != manifest.digest
+    assert fetch_cached(raised, cache, BOUND) == fetch_cached(manifest, cache, manifest.total_size)
+    assert origin.names() == sorted(f.path for f in manifest.files)
 
 
 def test_files_removed_by_hand_are_fetched_again(three: list[ModelManifest], tmp_path: Path) -> None:
@@ -346,7 +357,7 @@ def test_what_holds_a_model_keeps_it_until_a_signal_ends_it(
     cache, (a, b, _) = open_cache(tmp_path), three
     sign, file = tmp_path / "held", tmp_path / "a.json"
     fetching = start_fetch(file, "--holder", sign)
-    folder = cache.folder(a.digest)
+    folder = cache.folder(a.files_digest)
     until(folder.exists)
     with pytest.raises(subprocess.TimeoutExpired):
         fetching.wait(1.0)
