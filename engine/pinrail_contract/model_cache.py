@@ -66,7 +66,8 @@ class ModelCache:
             try:
                 yield lambda: os.utime(handle)
             finally:
-                os.utime(handle)
+                with suppress(OSError):  # whoever ends ends, noted or not
+                    os.utime(handle)
 
     @property
     def _room(self) -> Path:

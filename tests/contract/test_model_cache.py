@@ -1,5 +1,6 @@
 """A cache that processes share: each test's fetches are processes of their own, against an https server that counts."""
 
+import errno
 import json
 import os
 import signal
@@ -20,7 +21,7 @@ from https_server import https_server
 from pinrail_contract import fetch_command, hold_command, termination
 from pinrail_contract.cached_fetch import fetch_cached
 from pinrail_contract.errors import CacheError
-from pinrail_contract.file_lock import locked
+from pinrail_contract.file_lock import if_free, locked
 from pinrail_contract.folder import mismatches, no_progress
 from pinrail_contract.model_cache import ModelCache
 from pinrail_contract.pin_command import pin_folder
@@ -428,25 +429,67 @@ def as_user(user: int, folder: Path) -> Iterator[None]:
             path.chmod(path.stat().st_mode & ~0o011)
 
 
-@pytest.mark.parametrize(
-    ("command", "words"),
-    [(fetch_command, ["--max-size=1Gi"]), (hold_command, ["--holder=never"])],
-    ids=["fetch", "hold"],
-)
-def test_what_is_wrong_with_a_cache_is_left_to_the_kubelet(
-    command: Any, words: list[str], three: list[ModelManifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("three")
+def test_what_is_wrong_with_a_cache_is_left_to_the_kubelet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     left: list[termination.Termination] = []
     monkeypatch.setattr(termination, "write", left.append)
     (tmp_path / "c").touch()
-    handlers = {s: signal.getsignal(s) for s in (signal.SIGTERM, signal.SIGINT)}
+    words = [f"--manifest={tmp_path / 'a.json'}", f"--cache={tmp_path / 'c'}", "--max-size=1Gi", "--holder=never"]
     with pytest.raises(CacheError):
-        command.command.run([f"--manifest={tmp_path / 'a.json'}", f"--cache={tmp_path / 'c'}", *words])
-    for sign, handler in handlers.items():
-        signal.signal(sign, handler)
+        fetch_command.command.run(words)
     (said,) = left
     assert said.reason is termination.Reason.CACHE_FAILED
     assert said.message.startswith(f"{tmp_path}/c/locks: Not a directory")
+
+
+class Ended(Exception):
+    """Stands for a signal."""
+
+
+def hold(tmp_path: Path, *steps: Callable[[], object]) -> None:
+    """Hold model a; each wait takes a step, and the one after the last is ended."""
+    left = list(steps)
+
+    def wait(_seconds: float) -> None:
+        if not left:
+            left.append(lambda: pytest.fail("it waits again though it was ended"))
+            raise Ended
+        left.pop(0)()
+
+    with pytest.raises(Ended):
+        hold_command._hold(tmp_path / "a.json", tmp_path / "c", tmp_path / "held", wait)
+
+
+def is_held(tmp_path: Path) -> bool:
+    with if_free(tmp_path / "held") as lock:
+        return lock is None
+
+
+@pytest.mark.usefixtures("three")
+def test_what_holds_a_model_begins_once_the_cache_can_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen = list[bool]()
+    (tmp_path / "c").touch()
+    hold(tmp_path, lambda: None, (tmp_path / "c").unlink, lambda: seen.append(is_held(tmp_path)))
+    assert seen == [True]
+    assert capsys.readouterr().err.count("c/locks: Not a directory") == 1, "it is told once"
+
+
+@pytest.mark.usefixtures("three")
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EROFS], ids=errno.errorcode.get)
+def test_what_holds_a_model_goes_on_though_its_use_cannot_be_noted(
+    number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sidecar that ends makes the pod of an engine that serves unready."""
+    seen = list[bool]()
+
+    def refuse(_handle: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    hold(tmp_path, lambda: monkeypatch.setattr(os, "utime", refuse), *2 * [lambda: seen.append(is_held(tmp_path))])
+    assert seen == [True, True]
+    assert capsys.readouterr().err.count(f"{tmp_path / 'c'}: {os.strerror(number)}") == 1, "it is told once"
 
 
 @pytest.mark.parametrize("words", [["--cache=c"], ["--output=c", "--max-size=1Gi"], ["--cache=c", "--output=o"]])
