@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -158,6 +159,56 @@ def test_four_that_want_a_model_at_once_download_it_once(
         assert f"{len(manifest.files)} files, {manifest.digest}" in ends(process)
     assert origin.names() == sorted(f.path for f in manifest.files)
     assert mismatches(open_cache(tmp_path).folder(manifest.files_digest), manifest) == ()
+
+
+def test_who_waits_for_anothers_fetch_shows_no_progress(
+    origin: Origin, pinned: tuple[ModelManifest, Path], start_fetch: Callable[..., Any], free_port: Callable[[], int]
+) -> None:
+    origin.gate.clear()
+    port, other_port = free_port(), free_port()
+    first = start_fetch(pinned[1], "--metrics-address", f"127.0.0.1:{port}")
+    until(lambda: (WEIGHTS, "") in origin.asked)
+    socket.create_connection(("127.0.0.1", port)).close()
+    second = start_fetch(pinned[1], "--metrics-address", f"127.0.0.1:{other_port}")
+    says(second, "waiting for another pod")
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", other_port))
+    origin.gate.set()
+    for process in (first, second):
+        ends(process)
+
+
+@dataclass
+class Page:
+    """Stands for the metrics page of a fetch."""
+
+    is_shown: bool = False
+    shown: int = 0  # times
+
+    def __enter__(self) -> None:
+        self.is_shown, self.shown = True, self.shown + 1
+
+    def __exit__(self, *_: object) -> None:
+        self.is_shown = False
+
+
+def test_progress_is_shown_while_files_are_fetched_and_not_while_the_holder_is_waited_for(
+    three: list[ModelManifest], tmp_path: Path
+) -> None:
+    page, fetched, waited = Page(), list[bool](), list[bool]()
+    with pytest.raises(CacheError, match="nobody has locked it"):
+        fetch_cached(
+            three[0], open_cache(tmp_path), BOUND, tmp_path / "held", page=page,
+            progress=lambda n: fetched.append(page.is_shown or not n), wait=lambda _: waited.append(page.is_shown),
+        )  # fmt: skip
+    assert (all(fetched), any(waited), page.shown) == (True, False, 1)
+
+
+def test_a_model_that_is_there_whole_is_hashed_without_progress(three: list[ModelManifest], tmp_path: Path) -> None:
+    page, cache = Page(), open_cache(tmp_path)
+    for _ in range(2):
+        fetch_cached(three[0], cache, BOUND, page=page)
+    assert page.shown == 1
 
 
 def test_a_fetch_that_is_killed_is_taken_over_where_it_stopped(
