@@ -10,7 +10,7 @@ from test_pod_security import violations
 from pinrail_contract.model_cache import ModelCache as CacheFolder
 from pinrail_contract.runtime import Runtime
 from pinrail_contract.termination import Reason, Termination
-from pinrail_operator import pods
+from pinrail_operator import names, pods
 from pinrail_operator.checks import Blocked, first_blocker
 from pinrail_operator.failures import first_failure
 from pinrail_operator.model_cache import folder
@@ -134,6 +134,12 @@ def test_a_full_cache_is_told_with_what_to_do() -> None:
     assert failure.message.startswith(
         "pod chat-1, container fetch: the cache has no room for x; next: where it is full,"
     )
+
+
+def test_a_full_cache_says_which_pods_keep_a_model_that_serves_nobody() -> None:
+    failure = first_failure([faulty(Fault("fetch", "Error", "exit code 1", Termination(Reason.CACHE_FAILED, "x")))])
+    assert failure is not None
+    assert f"`kubectl get pods -l {names.SERVICE}=NAME{names.QUARANTINED}`" in failure.message
 
 
 def test_a_sidecar_that_runs_is_no_fault() -> None:
