@@ -136,13 +136,13 @@ def test_replicas_download_once_and_room_is_made_once_no_pod_has_a_model(
     assert "the cache has no room for sha256-" in stalled["message"]
     assert "1 model in use" in stalled["message"]
     assert "next: where it is full, raise spec.model.cache.maxSize" in stalled["message"]
-    assert (cache / one.digest.replace(":", "-")).exists()
+    assert (cache / one.files_digest.replace(":", "-")).exists()
 
     first.patch({"suspend": True})
     wait_for("the end of the first's pods", lambda: not first.pods(), show=first.describe)
     second.wait_until(
         "Ready", "True", timeout=420.0
     )  # the kubelet starts a fetch that fails again after up to 5 minutes
-    assert not (cache / one.digest.replace(":", "-")).exists()
+    assert not (cache / one.files_digest.replace(":", "-")).exists()
     assert origin.downloads("two") == sorted(f.path for f in two.files)
     assert second.ask("What is the capital of France?") == "The capital of France is Paris."

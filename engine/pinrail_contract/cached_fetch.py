@@ -4,12 +4,13 @@ import os
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 
 from .compare import Entry
 from .errors import CacheError
-from .fetch import AT_ONCE, Wait, fetch
+from .fetch import AT_ONCE, NO_PAGE, Wait, fetch
 from .file_lock import if_free, locked
 from .folder import Progress, no_progress, open_folder, sha256_hex
 from .model_cache import ModelCache, Say, in_words
@@ -29,6 +30,7 @@ def fetch_cached(
     say: Say = lambda _: None,
     wait: Wait = time.sleep,
     environment: Mapping[str, str] = os.environ,
+    page: AbstractContextManager[None] = NO_PAGE,
 ) -> Path:
     """Make the cache hold the model whole; returns its folder.
 
@@ -44,6 +46,7 @@ def fetch_cached(
         say: Called with what is waited for, and what is removed.
         wait: Takes seconds, between attempts and looks.
         environment: As `fetch` takes it.
+        page: As `fetch` takes it; never entered by a pod that finds the model whole, or waits for another's fetch.
 
     Raises:
         CacheError: The model is larger than the bound, or finds no room beside those in use.
@@ -52,13 +55,13 @@ def fetch_cached(
     if manifest.total_size > bound:
         wanted = f"want {manifest.total_size} or above for {manifest.digest}"
         raise CacheError(f"spec.model.cache.maxSize: got {bound}, {wanted}")
-    folder, fetching = cache.folder(manifest.digest), cache.fetching(manifest.digest)
-    with in_words(cache.root), cache.in_use(manifest.digest):
+    folder, fetching = cache.folder(manifest.files_digest), cache.fetching(manifest.files_digest)
+    with in_words(cache.root), cache.in_use(manifest.files_digest):
         while not is_whole(folder, manifest):
             with if_free(fetching) as lock:
                 if lock is not None:
                     make_room = partial(cache.make_room, manifest, bound, say)
-                    fetch(manifest, folder, progress, wait, environment, make_room)
+                    fetch(manifest, folder, progress, wait, environment, make_room, page)
                     _seal(folder, manifest)
                     break
             say(f"waiting for another pod that fetches {manifest.digest}")

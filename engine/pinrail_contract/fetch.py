@@ -14,6 +14,7 @@ import time
 import urllib.error
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -31,6 +32,8 @@ DISK_MARGIN = 64 << 20  # bytes left free
 Wait = Callable[[float], None]
 """Takes seconds; `time.sleep`, but for tests."""
 
+NO_PAGE = nullcontext()
+
 
 def fetch(
     manifest: ModelManifest,
@@ -39,8 +42,11 @@ def fetch(
     wait: Wait = time.sleep,
     environment: Mapping[str, str] = os.environ,
     make_room: Callable[[int], None] | None = None,
+    page: AbstractContextManager[None] = NO_PAGE,
 ) -> None:
     """Make `folder` hold exactly the manifest's files; `environment` says what `access` names.
+
+    `page` is entered while files are transferred, not while they are hashed.
 
     `make_room` takes the bytes that are yet to come, and raises where they do not fit; None looks at the free disk.
 
@@ -57,7 +63,8 @@ def fetch(
     missing = sum(f.size for f in wanted) - begun
     _check_disk(missing, len(wanted), folder) if make_room is None else make_room(missing)
     progress(manifest.total_size - missing)
-    _fetch_files(wanted, folder, opener, Shared(progress), wait)
+    with page:
+        _fetch_files(wanted, folder, opener, Shared(progress), wait)
 
 
 class Shared:

@@ -11,7 +11,6 @@ from .documents import read_manifest
 from .errors import CacheError, SourceError
 from .fetch import fetch
 from .fetch_page import Address, showing
-from .folder import Progress
 from .launch import parse_bytes
 from .model_cache import ModelCache
 from .pins import ModelManifest
@@ -35,10 +34,7 @@ def _run(argv: list[str]) -> int:
         parser.error("want --max-size with --cache, and only there")
     manifest = read_manifest(args.manifest)
     try:
-        with (
-            ProgressBar("fetching", manifest.total_size) as progress,
-            showing(args.metrics_address or Address.of_pod(), lambda: progress.done, manifest.total_size),
-        ):
+        with ProgressBar("fetching", manifest.total_size) as progress:
             folder = _fetch(args, manifest, progress)
     except (SourceError, CacheError) as e:
         is_cache = isinstance(e, CacheError)
@@ -49,13 +45,14 @@ def _run(argv: list[str]) -> int:
     return 0
 
 
-def _fetch(args: argparse.Namespace, manifest: ModelManifest, progress: Progress) -> Path:
+def _fetch(args: argparse.Namespace, manifest: ModelManifest, progress: ProgressBar) -> Path:
     """The folder that holds the model."""
+    page = showing(args.metrics_address or Address.of_pod(), lambda: progress.done, manifest.total_size)
     if args.cache is None:
-        fetch(manifest, args.output, progress)
+        fetch(manifest, args.output, progress, page=page)
         return Path(args.output)
     cache = ModelCache.open(args.cache)
-    return fetch_cached(manifest, cache, args.max_size, args.holder, progress=progress, say=_say)
+    return fetch_cached(manifest, cache, args.max_size, args.holder, progress=progress, say=_say, page=page)
 
 
 def _say(sentence: str) -> None:

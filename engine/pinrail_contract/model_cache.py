@@ -2,7 +2,7 @@
 
 | in the cache             | is                                                                                 |
 |--------------------------|------------------------------------------------------------------------------------|
-| sha256-HEX/              | exactly the files of the manifest of that digest, and parts while they are fetched  |
+| sha256-HEX/              | exactly the files of that `files_digest`, and parts while they are fetched          |
 | locks/sha256-HEX.use     | locked shared by whoever has the model, exclusively by whoever removes it           |
 | locks/sha256-HEX.fetch   | locked exclusively by whoever fetches the model                                     |
 | locks/room               | locked exclusively while sizes are added up and models are removed                  |
@@ -54,19 +54,20 @@ class ModelCache:
             with locked(root / _LOCKS / "probe", shared=True):
                 return cls(root)
 
-    def folder(self, digest: str) -> Path:
-        """Where the model of a manifest's digest is, or will be."""
-        return self.root / digest.replace(":", "-")
+    def folder(self, files_digest: str) -> Path:
+        """Where the files are, or will be; manifests that pin engine and numerics otherwise share them."""
+        return self.root / files_digest.replace(":", "-")
 
     @contextmanager
-    def in_use(self, digest: str) -> Iterator[Callable[[], None]]:
+    def in_use(self, files_digest: str) -> Iterator[Callable[[], None]]:
         """Keep the model from being removed while the block runs; yields what notes that it is still used."""
-        with locked(self._use(self.folder(digest).name), shared=True) as handle:
+        with locked(self._use(self.folder(files_digest).name), shared=True) as handle:
             os.utime(handle)
             try:
                 yield lambda: os.utime(handle)
             finally:
-                os.utime(handle)
+                with suppress(OSError):  # whoever ends ends, noted or not
+                    os.utime(handle)
 
     @property
     def _room(self) -> Path:
@@ -75,16 +76,16 @@ class ModelCache:
     def _use(self, name: str) -> Path:
         return self.root / _LOCKS / f"{name}.use"
 
-    def fetching(self, digest: str) -> Path:
+    def fetching(self, files_digest: str) -> Path:
         """The file that is locked while the model is fetched."""
-        return self.root / _LOCKS / f"{self.folder(digest).name}.fetch"
+        return self.root / _LOCKS / f"{self.folder(files_digest).name}.fetch"
 
     def make_room(self, manifest: ModelManifest, bound: int, say: Say, missing: int) -> None:
         """Let a model in that is in use, with `missing` bytes yet to come: remove others until all fit.
 
         Raises CacheError where it cannot fit beside the models in use, before anything is removed.
         """
-        name = self.folder(manifest.digest).name
+        name = self.folder(manifest.files_digest).name
         with locked(self._room), ExitStack() as removable:
             others = [self._look(n, removable) for n in self._names() if n != name]
             wanted = Cached(name=name, size=manifest.total_size, missing=missing, last_used=0.0, is_in_use=True)
@@ -109,9 +110,9 @@ class ModelCache:
 
 
 @contextmanager
-def held(cache: ModelCache, digest: str, sign: Path) -> Iterator[Callable[[], None]]:
+def held(cache: ModelCache, files_digest: str, sign: Path) -> Iterator[Callable[[], None]]:
     """`in_use` for as long as a pod lives, with a locked file that says so to the pod's fetch."""
-    with in_words(cache.root), cache.in_use(digest) as touch, locked(sign):
+    with in_words(cache.root), cache.in_use(files_digest) as touch, locked(sign):
         yield touch
 
 

@@ -248,6 +248,11 @@ class ModelManifest:
         return sha256_of(self.canonical())
 
     @property
+    def files_digest(self) -> str:
+        """Of the files alone: manifests of the same bytes under the same names share it, whatever else they pin."""
+        return sha256_of(canonical_bytes({f.path: {"size": f.size, "sha256": f.sha256} for f in self.files}))
+
+    @property
     def total_size(self) -> int:
         """Bytes of all files."""
         return sum(f.size for f in self.files)

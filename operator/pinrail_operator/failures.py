@@ -20,7 +20,8 @@ _STEPS = {
     Reason.FETCH_FAILED: "check that pods can reach the source, that it holds every file of the manifest, and that "
     "tokenSecretRef, credentialsSecretRef and caConfigMapRef of spec.model open it where it is private",
     Reason.CACHE_FAILED: "where it is full, raise spec.model.cache.maxSize or stop a service that uses the cache; "
-    "where it cannot be written, give its folder to user 65532",
+    "quarantined pods keep their models in it until they are deleted (`kubectl get pods -l "
+    "pinrail.dev/service=NAME.quarantine`); where it cannot be written, give its folder to user 65532",
     Reason.FAILED: "see the container's log",
 }
 _IMAGE_STEP = "check spec.engine.image and spec.imagePullSecrets"

@@ -34,13 +34,15 @@ def advanced(before: Mapping[str, int], shares: Mapping[str, float], pods: tuple
 def progress(pods: tuple[Pod, ...], tenths: Mapping[str, int], manifest: ModelManifest | None) -> str:
     """One sentence; empty where no pod fetches. Of several the slowest counts, unnamed: which it is may alternate.
 
-    All are of one revision, so that either each can say how far it is, or none, as of an older image.
+    A pod that has said nothing hashes what it found, waits for the pod that fetches into their cache, or is of an older
+    image. It has no share in the figure: the model may be there whole.
     """
     if not pods:
         return ""
+    said = [tenths[p.name] for p in pods if p.name in tenths]
+    doing = "fetching" if len(said) == len(pods) else "fetching or checking"
     whole = f" of {size(manifest.total_size)}" if manifest is not None else ""
-    is_said = any(p.name in tenths for p in pods)
-    part = f"{100 // STEPS * min(tenths.get(p.name, 0) for p in pods)} %{whole}"
+    part = f"{100 // STEPS * min(said)} %{whole}" if said else ""
     if len(pods) == 1:
-        return f"pod {pods[0].name} is fetching its model" + (f": {part}" if is_said else "")
-    return f"{counted(len(pods), 'pod')} are fetching the model" + (f": the slowest has {part}" if is_said else "")
+        return f"pod {pods[0].name} is {doing} its model" + (f": {part}" if said else "")
+    return f"{counted(len(pods), 'pod')} are {doing} the model" + (f": the slowest fetch has {part}" if said else "")

@@ -56,7 +56,7 @@ class ModelCache:
     def volume(self) -> dict[str, Any]:
         """As in a pod's `volumes`, without the name.
 
-        A folder that is not there is made, and is root's: the sidecar then says that it cannot write, where a kubelet
+        A folder that is not there is made, and is root's: the fetch then says that it cannot write, where a kubelet
         would only wait for it.
         """
         if self.claim:
@@ -87,7 +87,7 @@ class ModelCache:
 
 def folder(manifest: ModelManifest) -> str:
     """The model's folder within the volume; `pinrail fetch` makes it."""
-    return manifest.digest.replace(":", "-")
+    return manifest.files_digest.replace(":", "-")
 
 
 def _claim(f: Fields) -> str:

@@ -118,7 +118,8 @@ async def test_a_condition_says_how_far_a_pod_is_that_fetches_its_model(
     await scene.begin()
     scene.container(running={})
     await scene.look()
-    assert scene.message() == "0 of 1 replica is ready; pod chat-a is fetching its model", "nobody answers yet"
+    waits = "0 of 1 replica is ready; pod chat-a is fetching or checking its model"
+    assert scene.message() == waits, "nobody answers yet"
     with fetching(scene.manifest, tmp_path, certificate, "127.0.0.1", port) as process:
         await scene.until("pod chat-a is fetching its model: 0 % of 10.5 MB")
         steps.give(5)

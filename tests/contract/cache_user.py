@@ -21,7 +21,7 @@ def main(root: str, bound: str, seed: str, rounds: str, *files: str) -> None:
     sign = Path(f"{root}-held-{os.getpid()}")
     for _ in range(int(rounds)):
         manifest = dice.choice(manifests)
-        with held(cache, manifest.digest, sign):
+        with held(cache, manifest.files_digest, sign):
             try:
                 folder = fetch_cached(manifest, cache, int(bound), sign, wait=lambda _: None)
             except CacheError as e:

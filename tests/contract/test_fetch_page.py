@@ -9,7 +9,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -115,6 +115,19 @@ def test_what_an_earlier_fetch_left_counts_as_done(folder: Path, manifest: Model
     fetch(manifest, out, told.append)
     assert told[0] == 4000
     assert sum(told) == manifest.total_size
+
+
+def test_what_an_earlier_fetch_left_is_hashed_without_a_page(manifest: ModelManifest, tmp_path: Path) -> None:
+    shown = list[bool]()
+
+    @contextlib.contextmanager
+    def page() -> Iterator[None]:
+        shown.append(True)
+        yield
+        shown.append(False)
+
+    fetch(manifest, tmp_path / "out", make_room=lambda _: shown.append(False), page=page())
+    assert shown == [False, True, False]
 
 
 def test_what_is_done_twice_counts_once() -> None:

@@ -1,8 +1,10 @@
 """A cache that processes share: each test's fetches are processes of their own, against an https server that counts."""
 
+import errno
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -20,11 +22,12 @@ from https_server import https_server
 from pinrail_contract import fetch_command, hold_command, termination
 from pinrail_contract.cached_fetch import fetch_cached
 from pinrail_contract.errors import CacheError
-from pinrail_contract.file_lock import locked
+from pinrail_contract.file_lock import if_free, locked
 from pinrail_contract.folder import mismatches, no_progress
 from pinrail_contract.model_cache import ModelCache
 from pinrail_contract.pin_command import pin_folder
 from pinrail_contract.pins import API_VERSION, KIND, ModelManifest, Source
+from pinrail_contract.runtime import Runtime
 
 WEIGHTS = "model.safetensors"
 CHUNK = 1 << 20  # bytes that a fetch writes at once
@@ -155,14 +158,64 @@ def test_four_that_want_a_model_at_once_download_it_once(
     for process in (first, *others):
         assert f"{len(manifest.files)} files, {manifest.digest}" in ends(process)
     assert origin.names() == sorted(f.path for f in manifest.files)
-    assert mismatches(open_cache(tmp_path).folder(manifest.digest), manifest) == ()
+    assert mismatches(open_cache(tmp_path).folder(manifest.files_digest), manifest) == ()
+
+
+def test_who_waits_for_anothers_fetch_shows_no_progress(
+    origin: Origin, pinned: tuple[ModelManifest, Path], start_fetch: Callable[..., Any], free_port: Callable[[], int]
+) -> None:
+    origin.gate.clear()
+    port, other_port = free_port(), free_port()
+    first = start_fetch(pinned[1], "--metrics-address", f"127.0.0.1:{port}")
+    until(lambda: (WEIGHTS, "") in origin.asked)
+    socket.create_connection(("127.0.0.1", port)).close()
+    second = start_fetch(pinned[1], "--metrics-address", f"127.0.0.1:{other_port}")
+    says(second, "waiting for another pod")
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", other_port))
+    origin.gate.set()
+    for process in (first, second):
+        ends(process)
+
+
+@dataclass
+class Page:
+    """Stands for the metrics page of a fetch."""
+
+    is_shown: bool = False
+    shown: int = 0  # times
+
+    def __enter__(self) -> None:
+        self.is_shown, self.shown = True, self.shown + 1
+
+    def __exit__(self, *_: object) -> None:
+        self.is_shown = False
+
+
+def test_progress_is_shown_while_files_are_fetched_and_not_while_the_holder_is_waited_for(
+    three: list[ModelManifest], tmp_path: Path
+) -> None:
+    page, fetched, waited = Page(), list[bool](), list[bool]()
+    with pytest.raises(CacheError, match="nobody has locked it"):
+        fetch_cached(
+            three[0], open_cache(tmp_path), BOUND, tmp_path / "held", page=page,
+            progress=lambda n: fetched.append(page.is_shown or not n), wait=lambda _: waited.append(page.is_shown),
+        )  # fmt: skip
+    assert (all(fetched), any(waited), page.shown) == (True, False, 1)
+
+
+def test_a_model_that_is_there_whole_is_hashed_without_progress(three: list[ModelManifest], tmp_path: Path) -> None:
+    page, cache = Page(), open_cache(tmp_path)
+    for _ in range(2):
+        fetch_cached(three[0], cache, BOUND, page=page)
+    assert page.shown == 1
 
 
 def test_a_fetch_that_is_killed_is_taken_over_where_it_stopped(
     origin: Origin, pinned: tuple[ModelManifest, Path], start_fetch: Callable[..., Any], tmp_path: Path
 ) -> None:
     manifest, file = pinned
-    part = open_cache(tmp_path).folder(manifest.digest) / f"{WEIGHTS}.part"
+    part = open_cache(tmp_path).folder(manifest.files_digest) / f"{WEIGHTS}.part"
     origin.gate.clear()
     first = start_fetch(file)
     until(lambda: part.exists() and part.stat().st_size == SIZE - CHUNK)
@@ -208,7 +261,7 @@ def three(folder: Path, tmp_path: Path) -> list[ModelManifest]:
 
 def names(cache: ModelCache, models: list[ModelManifest]) -> list[bool]:
     """Which of the models it has."""
-    return [cache.folder(m.digest).exists() for m in models]
+    return [cache.folder(m.files_digest).exists() for m in models]
 
 
 def test_room_is_made_by_removing_what_was_used_least_recently(three: list[ModelManifest], tmp_path: Path) -> None:
@@ -217,14 +270,14 @@ def test_room_is_made_by_removing_what_was_used_least_recently(three: list[Model
         fetch_cached(model, cache, BOUND)
     fetch_cached(c, cache, 2 * a.total_size, say=said.append)
     assert names(cache, three) == [True, False, True]
-    assert said == [f"removing {cache.folder(b.digest).name}, the least recently used: {b.total_size} bytes"]
+    assert said == [f"removing {cache.folder(b.files_digest).name}, the least recently used: {b.total_size} bytes"]
 
 
 def test_a_model_in_use_is_never_removed(three: list[ModelManifest], tmp_path: Path) -> None:
     cache, (a, b, c) = open_cache(tmp_path), three
     fetch_cached(a, cache, BOUND)
     fetch_cached(b, cache, BOUND)
-    with cache.in_use(a.digest):
+    with cache.in_use(a.files_digest):
         fetch_cached(c, cache, 2 * a.total_size)
         assert names(cache, three) == [True, False, True]
         with pytest.raises(
@@ -266,7 +319,7 @@ def test_a_model_that_was_refused_takes_nobodys_room(three: list[ModelManifest],
     cache, (a, b, c) = open_cache(tmp_path), three
     for model in (b, a):  # b is removed, which leaves what it was let in with behind
         fetch_cached(model, cache, a.total_size)
-    with cache.in_use(a.digest), cache.in_use(b.digest):
+    with cache.in_use(a.files_digest), cache.in_use(b.files_digest):
         with pytest.raises(CacheError, match="no room"):
             fetch_cached(b, cache, a.total_size)
         fetch_cached(c, cache, a.total_size + c.total_size)
@@ -292,6 +345,16 @@ def test_a_wrong_file_under_a_right_name_is_fetched_again(
     fetch_cached(manifest, cache, BOUND)
     assert mismatches(weights.parent, manifest) == ()
     assert origin.names() == sorted([*(f.path for f in manifest.files), WEIGHTS])
+
+
+def test_a_newly_pinned_engine_version_finds_the_files_of_the_earlier_manifest(
+    origin: Origin, pinned: tuple[ModelManifest, Path], tmp_path: Path
+) -> None:
+    manifest, cache = pinned[0], open_cache(tmp_path)
+    raised = replace(manifest, runtime=Runtime(engine_version="0.9.0"))
+    assert raised.digest != manifest.digest
+    assert fetch_cached(raised, cache, BOUND) == fetch_cached(manifest, cache, manifest.total_size)
+    assert origin.names() == sorted(f.path for f in manifest.files)
 
 
 def test_files_removed_by_hand_are_fetched_again(three: list[ModelManifest], tmp_path: Path) -> None:
@@ -346,7 +409,7 @@ def test_what_holds_a_model_keeps_it_until_a_signal_ends_it(
     cache, (a, b, _) = open_cache(tmp_path), three
     sign, file = tmp_path / "held", tmp_path / "a.json"
     fetching = start_fetch(file, "--holder", sign)
-    folder = cache.folder(a.digest)
+    folder = cache.folder(a.files_digest)
     until(folder.exists)
     with pytest.raises(subprocess.TimeoutExpired):
         fetching.wait(1.0)
@@ -417,25 +480,67 @@ def as_user(user: int, folder: Path) -> Iterator[None]:
             path.chmod(path.stat().st_mode & ~0o011)
 
 
-@pytest.mark.parametrize(
-    ("command", "words"),
-    [(fetch_command, ["--max-size=1Gi"]), (hold_command, ["--holder=never"])],
-    ids=["fetch", "hold"],
-)
-def test_what_is_wrong_with_a_cache_is_left_to_the_kubelet(
-    command: Any, words: list[str], three: list[ModelManifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("three")
+def test_what_is_wrong_with_a_cache_is_left_to_the_kubelet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     left: list[termination.Termination] = []
     monkeypatch.setattr(termination, "write", left.append)
     (tmp_path / "c").touch()
-    handlers = {s: signal.getsignal(s) for s in (signal.SIGTERM, signal.SIGINT)}
+    words = [f"--manifest={tmp_path / 'a.json'}", f"--cache={tmp_path / 'c'}", "--max-size=1Gi", "--holder=never"]
     with pytest.raises(CacheError):
-        command.command.run([f"--manifest={tmp_path / 'a.json'}", f"--cache={tmp_path / 'c'}", *words])
-    for sign, handler in handlers.items():
-        signal.signal(sign, handler)
+        fetch_command.command.run(words)
     (said,) = left
     assert said.reason is termination.Reason.CACHE_FAILED
     assert said.message.startswith(f"{tmp_path}/c/locks: Not a directory")
+
+
+class Ended(Exception):
+    """Stands for a signal."""
+
+
+def hold(tmp_path: Path, *steps: Callable[[], object]) -> None:
+    """Hold model a; each wait takes a step, and the one after the last is ended."""
+    left = list(steps)
+
+    def wait(_seconds: float) -> None:
+        if not left:
+            left.append(lambda: pytest.fail("it waits again though it was ended"))
+            raise Ended
+        left.pop(0)()
+
+    with pytest.raises(Ended):
+        hold_command._hold(tmp_path / "a.json", tmp_path / "c", tmp_path / "held", wait)
+
+
+def is_held(tmp_path: Path) -> bool:
+    with if_free(tmp_path / "held") as lock:
+        return lock is None
+
+
+@pytest.mark.usefixtures("three")
+def test_what_holds_a_model_begins_once_the_cache_can_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen = list[bool]()
+    (tmp_path / "c").touch()
+    hold(tmp_path, lambda: None, (tmp_path / "c").unlink, lambda: seen.append(is_held(tmp_path)))
+    assert seen == [True]
+    assert capsys.readouterr().err.count("c/locks: Not a directory") == 1, "it is told once"
+
+
+@pytest.mark.usefixtures("three")
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EROFS], ids=errno.errorcode.get)
+def test_what_holds_a_model_goes_on_though_its_use_cannot_be_noted(
+    number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sidecar that ends makes the pod of an engine that serves unready."""
+    seen = list[bool]()
+
+    def refuse(_handle: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    hold(tmp_path, lambda: monkeypatch.setattr(os, "utime", refuse), *2 * [lambda: seen.append(is_held(tmp_path))])
+    assert seen == [True, True]
+    assert capsys.readouterr().err.count(f"{tmp_path / 'c'}: {os.strerror(number)}") == 1, "it is told once"
 
 
 @pytest.mark.parametrize("words", [["--cache=c"], ["--output=c", "--max-size=1Gi"], ["--cache=c", "--output=o"]])

@@ -12,6 +12,7 @@ from pinrail_contract.errors import ManifestError
 from pinrail_contract.pins import ModelManifest
 
 SHA = "a" * 64
+FILES_DIGEST = "sha256:c17d5f539b8504e5f06ac9bcd0b49730276b299e3dd69b5dfdd322cd20e34706"  # of SPEC; names folders
 SPEC: dict[str, Any] = {
     "schemaVersion": 1,
     "source": {"uri": "pvc://models/tiny"},
@@ -134,3 +135,20 @@ def test_json_with_two_meanings_or_none_is_refused(text: str) -> None:
 def test_a_float_has_no_canonical_form() -> None:
     with pytest.raises(ManifestError, match=r"spec.a\[0\]: 1.0 is a float"):
         canonical_bytes({"a": [1.0]})
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "is_same"),
+    [
+        ("engine", {"version": "0.9.0"}, True),
+        ("numerics", {"backend": "torch"}, True),
+        ("architecture.layers", 3, True),
+        ("source.uri", "https://example.test/tiny/", True),
+        ("files", list(reversed(SPEC["files"])), True),
+        ("files.0.size", 11, False),
+        ("files.0.sha256", "b" * 64, False),
+        ("files.0.path", "weights.safetensors", False),
+    ],
+)
+def test_the_files_digest_changes_with_the_files_alone(path: str, value: object, is_same: bool) -> None:
+    assert (ModelManifest.from_spec(changed(path, value)).files_digest == FILES_DIGEST) == is_same

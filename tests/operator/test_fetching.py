@@ -36,12 +36,12 @@ def test_pods_of_the_wanted_revision_that_fetch_are_found() -> None:
     ("pods", "tenths", "said"),
     [
         ((), {}, ""),
-        ((A,), {}, "pod a is fetching its model"),
+        ((A,), {}, "pod a is fetching or checking its model"),
         ((A,), {"a": 0}, "pod a is fetching its model: 0 % of 271 MB"),
         ((A,), {"a": 10}, "pod a is fetching its model: 100 % of 271 MB"),
-        ((A, B), {}, "2 pods are fetching the model"),
-        ((A, B), {"a": 7, "b": 4}, "2 pods are fetching the model: the slowest has 40 % of 271 MB"),
-        ((A, B), {"a": 7}, "2 pods are fetching the model: the slowest has 0 % of 271 MB"),
+        ((A, B), {}, "2 pods are fetching or checking the model"),
+        ((A, B), {"a": 7, "b": 4}, "2 pods are fetching the model: the slowest fetch has 40 % of 271 MB"),
+        ((A, B), {"a": 7}, "2 pods are fetching or checking the model: the slowest fetch has 70 % of 271 MB"),
     ],
 )
 def test_one_sentence_for_all(pods: tuple[object, ...], tenths: dict[str, int], said: str) -> None:

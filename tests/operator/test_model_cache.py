@@ -1,5 +1,6 @@
 """A cache reaches the pods of fetched models alone, keeps them restricted, and is refused where it cannot work."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,8 +8,9 @@ from operator_builders import IMAGE, cached, faulty, live_objects, manifest, obs
 from test_pod_security import violations
 
 from pinrail_contract.model_cache import ModelCache as CacheFolder
+from pinrail_contract.runtime import Runtime
 from pinrail_contract.termination import Reason, Termination
-from pinrail_operator import pods
+from pinrail_operator import names, pods
 from pinrail_operator.checks import Blocked, first_blocker
 from pinrail_operator.failures import first_failure
 from pinrail_operator.model_cache import folder
@@ -50,7 +52,11 @@ def test_whoever_reads_the_model_sees_its_folder_alone_and_cannot_write(engine: 
 
 
 def test_the_engine_looks_where_the_fetch_has_put_it(tmp_path: Any) -> None:
-    assert CacheFolder(tmp_path).folder(WEB.digest) == tmp_path / folder(WEB)
+    assert CacheFolder(tmp_path).folder(WEB.files_digest) == tmp_path / folder(WEB)
+
+
+def test_a_newly_pinned_engine_version_is_mounted_from_the_folder_of_the_same_files() -> None:
+    assert folder(replace(WEB, runtime=Runtime(engine_version="0.9.0"))) == folder(WEB)
 
 
 def test_a_cache_takes_the_place_of_the_pods_own_volume() -> None:
@@ -128,6 +134,12 @@ def test_a_full_cache_is_told_with_what_to_do() -> None:
     assert failure.message.startswith(
         "pod chat-1, container fetch: the cache has no room for x; next: where it is full,"
     )
+
+
+def test_a_full_cache_says_which_pods_keep_a_model_that_serves_nobody() -> None:
+    failure = first_failure([faulty(Fault("fetch", "Error", "exit code 1", Termination(Reason.CACHE_FAILED, "x")))])
+    assert failure is not None
+    assert f"`kubectl get pods -l {names.SERVICE}=NAME{names.QUARANTINED}`" in failure.message
 
 
 def test_a_sidecar_that_runs_is_no_fault() -> None:

@@ -386,7 +386,8 @@ async def test_a_pod_that_fetches_is_looked_at_again_soon_and_told_of_by_tenths(
             assert await one.reconcile(KEY) == 5.0
     told = [{c["type"]: c["message"] for c in s["conditions"]}["WorkloadReady"] for s in cluster.statuses]
     start = "0 of 1 replica is ready; pod chat-a is fetching its model"
-    assert told == [start, *(f"{start}: {tenths * 10} % of 271 MB" for tenths in range(11))]
+    checking = start.replace("fetching", "fetching or checking")
+    assert told == [checking, *(f"{start}: {tenths * 10} % of 271 MB" for tenths in range(11))]
     assert len(scraper.asked) == 304, "one question a look"
     assert reasons(cluster)["Reconciling"] == ("True", "ReplicasStarting")
 
@@ -405,7 +406,9 @@ async def test_what_a_pod_fetched_is_forgotten_when_it_no_longer_fetches() -> No
     one = reconciler(cluster)
     one.scraper = FakeScraper(shares={"chat-a": 0.4, "chat-b": 0.95})
     await one.reconcile(KEY)
-    assert message(cluster, "WorkloadReady").endswith("2 pods are fetching the model: the slowest has 40 % of 271 MB")
+    assert message(cluster, "WorkloadReady").endswith(
+        "2 pods are fetching the model: the slowest fetch has 40 % of 271 MB"
+    )
     cluster.seen = observed(live_objects(service()), (pod("chat-a", is_ready=False), *fetching("chat-b")))
     await one.reconcile(KEY)
     assert message(cluster, "WorkloadReady").endswith("pod chat-b is fetching its model: 90 % of 271 MB")

@@ -69,7 +69,7 @@ def model_folder(run: LocalRun, volumes: Path) -> Path:
     """
     source = run.manifest.source
     if source.is_fetched:
-        folder = cache() / "models" / run.manifest.digest.removeprefix("sha256:")
+        folder = cache() / "models" / run.manifest.files_digest.removeprefix("sha256:")
         with ProgressBar("fetching", run.manifest.total_size) as progress:
             fetch(run.manifest, folder, progress, environment=_environment(run.service, source))
         return folder

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,9 @@ import pytest
 import yaml
 
 from pinrail_contract.errors import ManifestError, PinrailError
-from pinrail_operator.local import replica
+from pinrail_contract.pins import Source
+from pinrail_contract.runtime import Runtime
+from pinrail_operator.local import replica, request
 from pinrail_operator.local.request import model_folder, read
 
 EXAMPLE = Path(__file__).parents[3] / "crds" / "examples" / "smollm2.yaml"
@@ -124,3 +127,16 @@ def test_a_claim_is_a_folder_of_the_volumes(tmp_path: Path) -> None:
     folder = tmp_path / "models" / "smollm2-135m-instruct"
     folder.mkdir(parents=True)
     assert model_folder(read(EXAMPLE), tmp_path) == folder
+
+
+def test_a_newly_pinned_engine_version_is_served_from_the_folder_of_the_same_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetched: list[Path] = []
+    monkeypatch.setenv("PINRAIL_CACHE", str(tmp_path))
+    monkeypatch.setattr(request, "fetch", lambda _, folder, *__, **___: fetched.append(folder))
+    run = read(EXAMPLE)
+    for version in ("", "0.9.0"):
+        manifest = replace(run.manifest, source=Source("https://x/"), runtime=Runtime(engine_version=version))
+        model_folder(replace(run, manifest=manifest), tmp_path)
+    assert fetched[0] == fetched[1]
