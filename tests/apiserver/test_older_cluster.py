@@ -37,7 +37,7 @@ def without_devices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kube]:
         yield kube
 
 
-async def test_a_claim_that_the_api_server_drops_is_told_and_taking_it_back_mends_the_service(
+async def test_a_claim_that_the_api_server_drops_is_told_and_keeps_nothing_else_from_being_done(
     without_devices: Kube,
 ) -> None:
     kube = without_devices
@@ -55,6 +55,9 @@ async def test_a_claim_that_the_api_server_drops_is_told_and_taking_it_back_mend
         reason, message = await ready()
         assert reason == "Refused"
         assert "the API server leaves spec.template.spec.resourceClaims of Deployment chat out" in message
+        kube.apply(service(**CLAIMS, replicas=3))
+        assert (await ready())[0] == "Refused"
+        assert kube.get("deployment", "chat")["spec"]["replicas"] == 3
         kube.apply(service())
         reason, _ = await ready()
         assert reason != "Refused"
