@@ -171,11 +171,15 @@ class Cluster:
             await self.api.delete(_path(ref.kind, namespace, ref.name))
             yield Plan(delete=(ref,)), None
 
-    async def write_status(self, body: Body, status: Body) -> None:
-        """Replace the status; raises Conflict where the service has changed since `body` was read."""
+    async def write_status(self, body: Body, status: Body) -> Body:
+        """Replace the status; raises Conflict where the service has changed since `body` was read.
+
+        Returns what the API server keeps of it: a CRD that is older than a field has it left out.
+        """
         metadata = body["metadata"]
         path = _path("InferenceService", metadata["namespace"], metadata["name"]) + "/status"
-        await self.api.replace(path, {**body, "status": status}, names.FIELD_MANAGER)
+        kept: Body = (await self.api.replace(path, {**body, "status": status}, names.FIELD_MANAGER)).get("status", {})
+        return kept
 
     async def post(self, body: Body, event: Event) -> None:
         """Record an event on a service; one that says the same as an earlier one is dropped while that is kept."""

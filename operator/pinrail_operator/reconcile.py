@@ -37,7 +37,7 @@ class Cluster(Protocol):
     async def service(self, key: ServiceKey) -> Body | None: ...
     async def observe(self, service: InferenceService, known: Observed | None = None) -> Observed: ...
     async def apply(self, namespace: str, plan: Plan) -> Outcome: ...
-    async def write_status(self, body: Body, status: Body) -> None: ...
+    async def write_status(self, body: Body, status: Body) -> Body: ...
     async def post(self, body: Body, event: Event) -> None: ...
 
 
@@ -171,12 +171,13 @@ class Reconciler:
 
         The cluster drops an event that says what an earlier one said.
         """
-        previous = body.get("status", {})
-        self.told(ServiceKey(body["metadata"]["namespace"], body["metadata"]["name"]), fresh, decision)
+        previous, key = body.get("status", {}), ServiceKey(body["metadata"]["namespace"], body["metadata"]["name"])
+        self.told(key, fresh, decision)
         for event in events_for(previous, fresh, plan, decision):
             await self._post(body, event)
-        if fresh != previous:
-            await self.cluster.write_status(body, fresh)
+        memory = self.memories.setdefault(key, Memory())
+        if not memory.is_written(fresh, previous, self.clock()):
+            memory.wrote(fresh, await self.cluster.write_status(body, fresh), self.clock())
 
     async def _warn(self, body: Body, memory: Memory, event: Event | None) -> None:
         """Tell of what no condition says, once in this process's life for each message."""

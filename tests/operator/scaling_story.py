@@ -52,8 +52,9 @@ class ThreeReplicas:
             self.replicas = plan.scale["spec"]["replicas"]
         return Outcome(plan)
 
-    async def write_status(self, _: Mapping[str, Any], status: Mapping[str, Any]) -> None:
+    async def write_status(self, _: Mapping[str, Any], status: Mapping[str, Any]) -> Mapping[str, Any]:
         self.status = status
+        return status
 
     async def post(self, _: Mapping[str, Any], event: Event) -> None:
         pass

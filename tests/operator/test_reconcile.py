@@ -51,6 +51,7 @@ class FakeCluster:
     statuses: list[Mapping[str, Any]] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     takes_events: bool = True
+    prunes: str = ""  # a field of the status' model that the CRD lacks
 
     async def service(self, _: ServiceKey) -> Mapping[str, Any] | None:
         return self.body
@@ -66,9 +67,12 @@ class FakeCluster:
         self.plans.append(plan)
         return Outcome(plan)
 
-    async def write_status(self, body: Mapping[str, Any], status: Mapping[str, Any]) -> None:
+    async def write_status(self, body: Mapping[str, Any], status: Mapping[str, Any]) -> Mapping[str, Any]:
         self.statuses.append(status)
-        self.body = {**body, "status": status}
+        model = {key: value for key, value in status.get("model", {}).items() if key != self.prunes}
+        kept = {**status, "model": model} if "model" in status else status
+        self.body = {**body, "status": kept}
+        return kept
 
     async def post(self, _: Mapping[str, Any], event: Event) -> None:
         if not self.takes_events:
@@ -258,6 +262,30 @@ async def test_an_event_that_is_refused_does_not_keep_the_status_from_being_told
     cluster = FakeCluster(body(), observed(manifest_problem="it is no list", manifest=None), takes_events=False)
     await reconciler(cluster).reconcile(KEY)
     assert reasons(cluster)["Stalled"] == ("True", "ManifestInvalid")
+
+
+async def test_a_status_of_which_the_crd_lacks_a_field_is_written_once_an_hour() -> None:
+    cluster = FakeCluster(body(), SETTLED, prunes="verifiedReplicas")
+    one, written = reconciler(cluster, GOOD), []
+    for seconds in (0, 5, 3599.9, 3600, 3605):
+        one.clock = lambda at=seconds: at  # type: ignore[misc]
+        await one.reconcile(KEY)
+        written.append(len(cluster.statuses))
+    assert written == [1, 1, 1, 2, 2]
+    assert len(cluster.events) == 1
+
+
+async def test_a_status_of_which_the_crd_lacks_a_field_is_written_when_it_changes_or_somebody_changed_it() -> None:
+    cluster = FakeCluster(body(), SETTLED, prunes="verifiedReplicas")
+    one = reconciler(cluster, GOOD)
+    await one.reconcile(KEY)
+    cluster.seen = observed(live_objects(service()), (pod("chat-a"), pod("chat-b", is_ready=False)))
+    await one.reconcile(KEY)
+    assert [s["readyReplicas"] for s in cluster.statuses] == [2, 1]
+    assert cluster.body is not None
+    cluster.body = {**cluster.body, "status": {**cluster.body["status"], "readyReplicas": 7}}
+    await one.reconcile(KEY)
+    assert [s["readyReplicas"] for s in cluster.statuses] == [2, 1, 1]
 
 
 async def test_a_service_whose_name_is_taken_is_looked_at_soon() -> None:
