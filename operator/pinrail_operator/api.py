@@ -99,9 +99,12 @@ class Api:
         """Change the fields of `body` in an object that exists; Missing where it does not."""
         await self._call("PATCH", path, {"fieldManager": manager}, body, MERGE)
 
-    async def replace(self, path: str, body: Body, manager: str) -> None:
-        """What differs becomes `manager`'s; raises Conflict unless `body` holds the newest resourceVersion."""
-        await self._call("PUT", path, {"fieldManager": manager}, body, JSON)
+    async def replace(self, path: str, body: Body, manager: str) -> Body:
+        """What differs becomes `manager`'s; raises Conflict unless `body` holds the newest resourceVersion.
+
+        Returns the object as it is now.
+        """
+        return await self._call("PUT", path, {"fieldManager": manager}, body, JSON) or {}
 
     async def create(self, path: str, body: Body) -> None:
         """Raises Conflict where it exists."""

@@ -3,10 +3,10 @@
 import asyncio
 import hashlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from pinrail_contract.errors import ManifestError
 from pinrail_contract.pins import ModelManifest
@@ -16,13 +16,14 @@ from .api import Api
 from .errors import Conflict, Missing, OperatorError, Refused
 from .events import Event
 from .observed import Observed, Pod, Ref, templates_by_revision
-from .plan import Plan
+from .plan import Outcome, Plan
 from .rollout import needs_templates
 from .types import InferenceService, ServiceKey
 
 log = logging.getLogger("pinrail.operator")
 
 Body = Mapping[str, Any]
+Part = TypeVar("Part")
 
 _PATHS = {
     "ConfigMap": "/api/v1/namespaces/{}/configmaps",
@@ -124,34 +125,61 @@ class Cluster:
         except Refused:
             return None
 
-    async def apply(self, namespace: str, plan: Plan) -> None:
-        """Carry out a plan, in its order; what is refused of pods that must not serve, and of policies, is raised last.
+    async def apply(self, namespace: str, plan: Plan) -> Outcome:
+        """Carry out a plan, in its order.
 
-        The rest may be its cure, and what serves goes on.
+        What is refused of pods that must not serve, and of policies, and what the API server leaves a field of out,
+        keeps nothing else from being done: the rest may be its cure, and what serves goes on. Any other refusal ends
+        it there.
         """
-        refused = [
-            *await asyncio.gather(*(self._quarantine(namespace, pod) for pod in plan.quarantine)),
-            *await asyncio.gather(*(self._mark(namespace, pod, mark) for pod, mark in plan.marks)),
-            *await asyncio.gather(*(self._confine(namespace, policy) for policy in plan.policies)),
-        ]
+        quarantine = await asyncio.gather(*(self._quarantine(namespace, pod) for pod in plan.quarantine))
+        marks = await asyncio.gather(*(self._mark(namespace, pod, mark) for pod, mark in plan.marks))
+        policies = await asyncio.gather(*(self._confine(namespace, policy) for policy in plan.policies))
         await asyncio.gather(*(self._unprotect(namespace, pod) for pod in plan.started))
         await asyncio.gather(*(self._set_cost(namespace, pod, cost) for pod, cost in plan.costs))
+        refused = [*filter(None, (*quarantine, *marks, *policies))]
+        beside = Plan(
+            quarantine=_taken(plan.quarantine, quarantine),
+            marks=_taken(plan.marks, marks),
+            started=plan.started,
+            costs=plan.costs,
+            policies=_taken(plan.policies, policies),
+        )
+        return await self._write_in_order(namespace, plan, Outcome(beside, next(iter(refused), None)))
+
+    async def _write_in_order(self, namespace: str, plan: Plan, so_far: Outcome) -> Outcome:
+        """Go on from `so_far` with the parts that are carried out one object after the other."""
+        done, refused, tried = so_far.done, so_far.refused, 0
+        try:
+            async for step, left_out in self._steps(namespace, plan):
+                tried += 1
+                done = done if left_out else done.with_step(step)
+                refused = refused or left_out
+        except Refused as e:
+            return Outcome(done, e, is_scaled=tried >= len(plan.apply) + (plan.scale is not None))
+        return Outcome(done, refused)
+
+    async def _steps(self, namespace: str, plan: Plan) -> AsyncIterator[tuple[Plan, Refused | None]]:
+        """Write each object; as a plan of its own, with what the API server leaves out of it."""
         for body in plan.apply:
-            await self._apply(namespace, body, names.FIELD_MANAGER)
+            yield Plan(apply=(body,)), await self._apply(namespace, body, names.FIELD_MANAGER)
         if plan.scale is not None:
-            await self._apply(namespace, plan.scale, names.SCALER_FIELD_MANAGER)
+            yield Plan(scale=plan.scale), await self._apply(namespace, plan.scale, names.SCALER_FIELD_MANAGER)
         for body in plan.settle:
-            await self._apply(namespace, body, names.FIELD_MANAGER)
+            yield Plan(settle=(body,)), await self._apply(namespace, body, names.FIELD_MANAGER)
         for ref in plan.delete:
             await self.api.delete(_path(ref.kind, namespace, ref.name))
-        for refusal in filter(None, refused):
-            raise refusal
+            yield Plan(delete=(ref,)), None
 
-    async def write_status(self, body: Body, status: Body) -> None:
-        """Replace the status; raises Conflict where the service has changed since `body` was read."""
+    async def write_status(self, body: Body, status: Body) -> Body:
+        """Replace the status; raises Conflict where the service has changed since `body` was read.
+
+        Returns what the API server keeps of it: a CRD that is older than a field has it left out.
+        """
         metadata = body["metadata"]
         path = _path("InferenceService", metadata["namespace"], metadata["name"]) + "/status"
-        await self.api.replace(path, {**body, "status": status}, names.FIELD_MANAGER)
+        kept: Body = (await self.api.replace(path, {**body, "status": status}, names.FIELD_MANAGER)).get("status", {})
+        return kept
 
     async def post(self, body: Body, event: Event) -> None:
         """Record an event on a service; one that says the same as an earlier one is dropped while that is kept."""
@@ -208,12 +236,13 @@ class Cluster:
             return e
         return None
 
-    async def _apply(self, namespace: str, body: Body, manager: str) -> None:
-        """Raises Refused as well where the API server takes it and leaves a field of its pods out without a word."""
+    async def _apply(self, namespace: str, body: Body, manager: str) -> Refused | None:
+        """A refusal, where the API server takes the object and leaves a field of its pods out without a word."""
         made = await self.api.apply(_path(body["kind"], namespace, body["metadata"]["name"]), body, manager)
         if dropped := drift.dropped(body, made):
             seen = f"the API server leaves {', '.join(dropped)} of {body['kind']} {body['metadata']['name']} out"
-            raise Refused(f"{seen}: it is older than the field, or has its feature switched off")
+            return Refused(f"{seen}: it is older than the field, or has its feature switched off")
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +251,11 @@ class _Quiet:
     problem: str  # why it cannot be read
     live: Mapping[Ref, Body]  # our objects but the Deployment
     history: tuple[Body, ...]
+
+
+def _taken(parts: tuple[Part, ...], refusals: Sequence[Refused | None]) -> tuple[Part, ...]:
+    """Those that were not refused."""
+    return tuple(part for part, refused in zip(parts, refusals, strict=True) if refused is None)
 
 
 async def _given(listed: Sequence[Body]) -> Sequence[Body]:

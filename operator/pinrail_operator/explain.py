@@ -5,7 +5,7 @@ state.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -45,6 +45,7 @@ class Facts:
     observed: Observed | None = None
     pods: tuple[Body, ...] = ()  # those that are ending included
     reports: Mapping[str, Report] = field(default_factory=dict)  # by name of the pod
+    host_caches: frozenset[str] | None = None  # folders of nodes that the operator takes as caches; None: not known
 
 
 def explanation(facts: Facts, now: datetime) -> Told:
@@ -66,7 +67,9 @@ def explanation(facts: Facts, now: datetime) -> Told:
         "replicas": _replicas(facts.body, facts.service, facts.observed, now),
         "blocks": blocks,
         "upgrade": {
-            "operator": operator_upgrade(facts.body, facts.service, facts.observed, facts.reports, now),
+            "operator": operator_upgrade(
+                facts.body, facts.service, facts.observed, facts.reports, now, facts.host_caches
+            ),
             "rollout": _rollout(facts.body, facts.observed.workload),
             "capacity": _capacity(_live(facts.observed, "Deployment")),
             "disruptionBudget": _budget(_live(facts.observed, "PodDisruptionBudget")),
@@ -83,7 +86,12 @@ def running_image(observed: Observed) -> str:
 
 
 def operator_upgrade(
-    body: Body, service: InferenceService, observed: Observed, reports: Mapping[str, Report], now: datetime
+    body: Body,
+    service: InferenceService,
+    observed: Observed,
+    reports: Mapping[str, Report],
+    now: datetime,
+    host_caches: Collection[str] | None = None,
 ) -> Told:
     """What an operator of this very version would change in a service that is left as it is.
 
@@ -101,9 +109,9 @@ def operator_upgrade(
     if workload is None or manifest is None:
         return {"effect": None, "why": "there is no Deployment" if workload is None else "there is no manifest"}
     image = service.engine.image or running_image(observed)
-    blocker = checks.first_blocker(service, observed, image)
+    blocker = checks.first_blocker(service, observed, image, host_caches)
     digests = {pod: r.digest for pod, r in reports.items() if r.digest}
-    runtimes = {pod: r.runtime for pod, r in reports.items() if not r.problem}
+    runtimes = {pod: r.runtime for pod, r in reports.items() if not r.problem or r.runtime != UNSAID}
     ahead = prospect(service, observed, blocker, image, now, digests, runtimes)
     written = _kinds(ahead)
     seen = {

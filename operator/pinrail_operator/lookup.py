@@ -130,7 +130,15 @@ class Lookup:
         asked = [p for p in found if p["metadata"]["name"] in ready]
         answers = await asyncio.gather(*(asyncio.to_thread(self._report, p) for p in asked))
         reports = {p["metadata"]["name"]: a for p, a in zip(asked, answers, strict=True)}
-        return Facts(body=body, service=service, observed=observed, pods=tuple(found), reports=reports)
+        cache = service.model.cache
+        return Facts(
+            body=body,
+            service=service,
+            observed=observed,
+            pods=tuple(found),
+            reports=reports,
+            host_caches=await self.host_caches() if cache is not None and cache.host_path else None,
+        )
 
     def _report(self, pod: Body) -> Report:
         """What a pod's own metrics page says, through the API server; never raises."""

@@ -5,6 +5,7 @@ All of it may be lost: then nothing is scaled down for a whole window, and diges
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from pinrail_contract.metrics import LoadSample
 from pinrail_contract.runtime import Runtime
@@ -19,6 +20,10 @@ from .types import InferenceService
 
 FRESH = 30.0  # seconds during which a load still says which pod is the emptiest
 
+PRUNED = 3600.0  # seconds until a status that was not kept as a whole is written again: the CRD may be newer by then
+
+Status = Mapping[str, Any]
+
 
 @dataclass(slots=True)
 class Memory:
@@ -29,6 +34,7 @@ class Memory:
     runtimes: dict[str, Runtime] = field(default_factory=dict)  # pod -> its engine and numerics; as fixed
     errors: dict[str, str] = field(default_factory=dict)  # pod -> why it was not read, the last time
     unused: str = ""  # the last that was told of fields without effect
+    pruned: tuple[Status, Status, float] | None = None  # the last status, where less of it was kept; that; and when
     last: Decision | None = None
     known: Observed | None = None  # what a whole look found, while nothing was to be done
     known_of: tuple[int, float] = (0, 0.0)  # the service's generation then, and when
@@ -80,6 +86,17 @@ class Memory:
         if self.known is None or generation != service.generation or now - at >= longest:
             self.known = None
         return self.known
+
+    def wrote(self, status: Status, kept: Status, now: float) -> None:
+        """Take in what the API server kept of a status: not what a CRD that is older than this operator lacks."""
+        self.pruned = (status, kept, now) if kept != status else None
+
+    def is_written(self, status: Status, previous: Status, now: float) -> bool:
+        """Whether writing `status` in place of `previous` would change nothing."""
+        if status == previous or self.pruned is None:
+            return status == previous
+        written, kept, at = self.pruned
+        return (status, previous) == (written, kept) and now - at < PRUNED
 
     def loads_at(self, now: float) -> dict[str, LoadSample]:
         """What was said in the last `FRESH` seconds, by pod."""

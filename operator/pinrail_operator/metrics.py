@@ -76,12 +76,17 @@ class Scraper:
         return replace(told, runtime=await self._version(pod)) if is_asked else told
 
     async def _version(self, pod: Pod) -> Runtime | None:
-        """What an engine that is not ours says of its version; None where it did not answer."""
+        """What an engine that is not ours says of its version; None where it did not answer, or with an error.
+
+        UNSAID, where it has no such page: what is known of it is not replaced by what went wrong.
+        """
         try:
             status, answer = await self._get(pod, endpoints.VERSION)
         except (aiohttp.ClientError, TimeoutError, OSError):
             return None
-        return version_runtime(answer.decode(errors="replace")) if status == 200 else UNSAID
+        if status == 404:
+            return UNSAID
+        return version_runtime(answer.decode(errors="replace")) if status == 200 else None
 
     async def _page(self, pod: Pod) -> bytes | str:
         """What it answers, at most one byte more than a page may have; or why there is no page."""

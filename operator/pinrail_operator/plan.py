@@ -1,7 +1,7 @@
 """What to change so that the cluster holds what a service asks for. Pure: a plan can be printed and compared."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -11,6 +11,7 @@ from . import checks, deletion_cost, history, names, pods, startup_protection
 from .autoscale import Decision
 from .checks import Blocked, Blocker
 from .drift import is_applied
+from .errors import Refused
 from .manifests import kubernetes_service, mounted_sources, newborn, objects_for, quarantined, replicas
 from .observed import Observed, Ref, Workload
 from .quarantine import CLEAR, Verdict
@@ -43,6 +44,16 @@ class Plan:
         pods = self.quarantine or self.marks or self.started or self.costs
         return self.scale is None and not (pods or self.policies or self.apply or self.settle or self.delete)
 
+    def with_step(self, step: "Plan") -> "Plan":
+        """Both, of those parts that are carried out one object after the other."""
+        return replace(
+            self,
+            apply=(*self.apply, *step.apply),
+            scale=step.scale or self.scale,
+            settle=(*self.settle, *step.settle),
+            delete=(*self.delete, *step.delete),
+        )
+
     def __str__(self) -> str:
         lines = [f"quarantine {o['metadata']['name']}" for o in self.quarantine]
         lines += [f"mark {pod} to serve: {mark}" for pod, mark in self.marks]
@@ -53,6 +64,15 @@ class Plan:
         lines += [f"apply {o['kind']} {o['metadata']['name']}" for o in self.settle]
         lines += [f"delete {ref.kind} {ref.name}" for ref in self.delete]
         return ", ".join(lines) or "nothing to do"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a plan."""
+
+    done: Plan  # without what was refused, and what was to come after a refusal that ended it
+    refused: Refused | None = None  # one of them: that which ended it, else the first
+    is_scaled: bool = True  # whether nothing that was refused kept the replicas from being written
 
 
 def plan_for(

@@ -19,7 +19,7 @@ from .events import Event, events_for, unused_event
 from .memory import Memory
 from .metrics import Scrape
 from .observed import Observed, Pod
-from .plan import Plan, plan_for, target_revision
+from .plan import Outcome, Plan, plan_for, target_revision
 from .prometheus import NoServer
 from .scaling_policy import MetricsSource
 from .types import InferenceService, ServiceKey
@@ -36,8 +36,8 @@ class Cluster(Protocol):
 
     async def service(self, key: ServiceKey) -> Body | None: ...
     async def observe(self, service: InferenceService, known: Observed | None = None) -> Observed: ...
-    async def apply(self, namespace: str, plan: Plan) -> None: ...
-    async def write_status(self, body: Body, status: Body) -> None: ...
+    async def apply(self, namespace: str, plan: Plan) -> Outcome: ...
+    async def write_status(self, body: Body, status: Body) -> Body: ...
     async def post(self, body: Body, event: Event) -> None: ...
 
 
@@ -105,19 +105,19 @@ class Reconciler:
         loads = memory.loads_at(self.clock())
         plan = plan_for(service, observed, blocker, image, decision, course, loads, verdict, target)
         memory.keep(service, observed if plan.is_empty and blocker is None else None, self.clock())
-        refused = await self._apply(service, plan, decision)
-        blocker = _with_refusal(blocker, refused)
+        outcome = await self._apply(service, plan, decision)
         view = View(
             service=service,
-            observed=quarantine.carried_out(verdict, observed) if plan.quarantine and not refused else observed,
+            observed=quarantine.carried_out(_in_part(verdict, outcome.done), observed),
             target=target,
-            blocker=blocker,
+            blocker=_with_refusal(blocker, outcome.refused),
+            is_scaled=blocker is None and outcome.is_scaled,
             decision=decision,
             digests=memory.digests,
             fetched=memory.fetched,
             runtimes=memory.runtimes,
             unread=memory.errors,
-            done=Plan() if refused else plan,
+            done=outcome.done,
             course=course,
         )
         fresh = status.render(view, body.get("status", {}), self.now())
@@ -157,31 +157,27 @@ class Reconciler:
         own = {pod: pages.get(pod, Scrape()) for pod in loads}
         return {pod: replace(load, digest=own[pod].digest, runtime=own[pod].runtime) for pod, load in loads.items()}
 
-    async def _apply(self, service: InferenceService, plan: Plan, decision: Decision | None) -> Blocker | None:
-        """Carry out the plan; what the API server refuses is for a person to mend, like any other blocker."""
+    async def _apply(self, service: InferenceService, plan: Plan, decision: Decision | None) -> Outcome:
+        """Carry out the plan."""
         if plan.is_empty:
-            return None
+            return Outcome(plan)
         log.info("%s: %s", service.key, plan)
         if plan.scale is not None and decision is not None:
             log.info("scaling %s", _line(service, decision))
-        try:
-            await self.cluster.apply(service.key.namespace, plan)
-        except Refused as e:
-            step = "mend the spec, the operator's rights, or the namespace's quota and policies"
-            return Blocker(Blocked.REFUSED, f"{e}; next: {step}")
-        return None
+        return await self.cluster.apply(service.key.namespace, plan)
 
     async def _report(self, body: Body, fresh: Body, plan: Plan, decision: Decision | None) -> None:
         """Tell what changed, then write the status where it differs: a failure between the two tells it again.
 
         The cluster drops an event that says what an earlier one said.
         """
-        previous = body.get("status", {})
-        self.told(ServiceKey(body["metadata"]["namespace"], body["metadata"]["name"]), fresh, decision)
+        previous, key = body.get("status", {}), ServiceKey(body["metadata"]["namespace"], body["metadata"]["name"])
+        self.told(key, fresh, decision)
         for event in events_for(previous, fresh, plan, decision):
             await self._post(body, event)
-        if fresh != previous:
-            await self.cluster.write_status(body, fresh)
+        memory = self.memories.setdefault(key, Memory())
+        if not memory.is_written(fresh, previous, self.clock()):
+            memory.wrote(fresh, await self.cluster.write_status(body, fresh), self.clock())
 
     async def _warn(self, body: Body, memory: Memory, event: Event | None) -> None:
         """Tell of what no condition says, once in this process's life for each message."""
@@ -197,11 +193,20 @@ class Reconciler:
             log.warning("event %s: %s", event.reason, e)
 
 
-def _with_refusal(blocker: Blocker | None, refused: Blocker | None) -> Blocker | None:
-    """What is refused beside a blocker is told with it."""
-    if blocker is None or refused is None:
-        return blocker or refused
-    return replace(blocker, message=f"{blocker.message}; besides, {refused.message}")
+def _with_refusal(blocker: Blocker | None, refused: Refused | None) -> Blocker | None:
+    """What the API server refuses is for a person to mend, like any other blocker, and is told with one."""
+    if refused is None:
+        return blocker
+    message = f"{refused}; next: mend the spec, the operator's rights, or the namespace's quota and policies"
+    if blocker is None:
+        return Blocker(Blocked.REFUSED, message)
+    return replace(blocker, message=f"{blocker.message}; besides, {message}")
+
+
+def _in_part(verdict: quarantine.Verdict, done: Plan) -> quarantine.Verdict:
+    """With those pods alone to be quarantined that were."""
+    out = {pod["metadata"]["name"] for pod in done.quarantine}
+    return replace(verdict, release=tuple(w for w in verdict.release if w.pod.name in out))
 
 
 def _with_slots(load: LoadSample, slots: int) -> LoadSample:

@@ -18,7 +18,7 @@ def scaling_active(view: View) -> list[Condition]:
         return []
     if policy.mode is ScalingMode.PAUSED:
         return [Condition("ScalingActive", "False", "ScalingPaused", "spec.scaling.mode is Paused")]
-    if view.blocker is not None:
+    if view.blocker is not None and not view.is_scaled:
         return [Condition("ScalingActive", "False", view.blocker.reason, "nothing is scaled: see the condition Ready")]
     if decision is None:
         return [Condition("ScalingActive", "Unknown", "NoDecision", "there is nothing to scale yet")]

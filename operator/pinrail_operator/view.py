@@ -43,6 +43,7 @@ class View:
     runtimes: Runtimes = field(default_factory=dict)  # pod -> the engine and the numerics that it reported
     unread: Mapping[str, str] = field(default_factory=dict)  # pod -> why its load is not known
     done: Plan = field(default_factory=Plan)  # what was just carried out
+    is_scaled: bool = False  # whether replicas are written, though something else was refused, which `blocker` says
     course: Course = PROCEED  # how the roll-out is helped along
     is_awaiting: bool = False  # what blocks may be gone in a moment; `render` says so
 

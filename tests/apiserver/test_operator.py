@@ -73,10 +73,11 @@ async def test_the_charts_rights_are_enough_to_take_a_pod_out_of_service(kube: A
                 "metadata": {"name": "chat-a", "labels": names.labels(asked)}})  # fmt: skip
     api = Api(config.new_client_from_config(str(rights)), lambda: True)
     wrong = Wrong(Pod.from_body(kube.get("pod", "chat-a")), "sha256:other")
-    await Cluster(api).apply(
+    outcome = await Cluster(api).apply(
         kube.namespace, Plan(quarantine=(quarantined(asked, wrong),), marks=(("chat-a", "false"), ("gone", "true")))
     )
     api.close()
+    assert outcome.refused is None
     labels = kube.get("pod", "chat-a")["metadata"]["labels"]
     assert (labels[names.SERVICE], labels[names.SERVING]) == ("chat.quarantine", "false")
 

@@ -341,6 +341,24 @@ async def test_diff_knows_which_folders_of_nodes_the_running_operator_takes_as_c
         assert (await world.told(diff_command.command, "-f", new, code=1))[1]["refusals"] == []
 
 
+async def test_explain_knows_which_folders_of_nodes_the_running_operator_takes_as_caches(world: World) -> None:
+    document = pin(uri="https://models.test/")
+    cache = {"hostPath": {"path": "/var/cache/pinrail"}, "maxSize": "1Gi"}
+    model = {**service()["spec"]["model"], "digest": manifest("https://models.test/").digest, "cache": cache}
+    world.kube.apply(document, service(model=model))
+    reconciler = Reconciler(cluster=world.cluster, scraper=Scraper(), engine_image=IMAGE, tick=5.0, resync=300.0,
+                            host_caches=frozenset({"/var/cache/pinrail"}))  # fmt: skip
+    await reconciler.reconcile(ServiceKey(world.kube.namespace, "chat"))
+
+    async def upgrade() -> str:
+        return str((await world.told(explain_command.command, "chat"))["upgrade"]["operator"]["why"])
+
+    with running_operator(world, PINRAIL_ENGINE_IMAGE=OTHER_IMAGE):
+        assert "CacheNotAllowed blocks it" in await upgrade()
+    with running_operator(world, PINRAIL_ENGINE_IMAGE=OTHER_IMAGE, PINRAIL_HOST_PATH_CACHES="/var/cache/pinrail"):
+        assert "blocks it" not in await upgrade()
+
+
 async def test_nothing_is_ever_written(world: World) -> None:
     await serving(world)
     kinds = "deployments,services,configmaps,pdb,controllerrevisions,infs,pin,events,pods"

@@ -13,7 +13,7 @@ from operator_builders import DIGEST, IMAGE, body, live_objects, observed, pod, 
 from pinrail_operator.events import Event
 from pinrail_operator.metrics import Scrape
 from pinrail_operator.observed import Observed, Pod
-from pinrail_operator.plan import Plan
+from pinrail_operator.plan import Outcome, Plan
 from pinrail_operator.reconcile import LoadSource, Reconciler
 from pinrail_operator.types import InferenceService, ServiceKey
 
@@ -47,12 +47,14 @@ class ThreeReplicas:
         ready = tuple(pod(name, verified=DIGEST, revision=target(asked)) for name in NAMES[: self.replicas])
         return observed(live_objects(asked, replicas=self.replicas), ready)
 
-    async def apply(self, _: str, plan: Plan) -> None:
+    async def apply(self, _: str, plan: Plan) -> Outcome:
         if plan.scale is not None:
             self.replicas = plan.scale["spec"]["replicas"]
+        return Outcome(plan)
 
-    async def write_status(self, _: Mapping[str, Any], status: Mapping[str, Any]) -> None:
+    async def write_status(self, _: Mapping[str, Any], status: Mapping[str, Any]) -> Mapping[str, Any]:
         self.status = status
+        return status
 
     async def post(self, _: Mapping[str, Any], event: Event) -> None:
         pass

@@ -35,7 +35,9 @@ class FakePod:
 
     async def version(self, request: web.Request) -> web.Response:
         self.asked.append(request.path)
-        return web.Response(status=404) if self.answer == "no version" else web.json_response({"version": "0.32.0"})
+        statuses = {"no version": 404, "version 500": 500, "version 503": 503, "version 302": 302}
+        status = statuses.get(self.answer, 200)
+        return web.json_response({"version": "0.32.0"}) if status == 200 else web.Response(status=status)
 
     async def page(self, _: web.Request) -> web.StreamResponse:
         if self.answer == "hang":
@@ -46,7 +48,7 @@ class FakePod:
             raise web.HTTPFound("http://127.0.0.1:1/")
         if self.answer == "fetching":
             return web.Response(text=names.fetch_page(108, 271))
-        if self.answer in ("foreign", "no version"):
+        if self.answer == "foreign" or "version" in self.answer:
             return web.Response(text="\n".join(line for line in PAGE.splitlines() if names.MANIFEST_INFO not in line))
         return web.Response(text=PAGE if self.answer == "good" else "x" * (metrics.MAX_PAGE + 1))
 
@@ -116,6 +118,14 @@ async def test_an_engine_that_an_init_container_verifies_for_is_asked_for_its_ve
 async def test_an_engine_that_does_not_say_its_version_says_nothing(server: FakePod) -> None:
     answers = await scrape(server, "no version", verified=DIGEST)
     assert (answers["a"].runtime, answers["a"].error) == (UNSAID, "")
+
+
+@pytest.mark.parametrize("answer", ["version 500", "version 503", "version 302"])
+async def test_an_engine_whose_version_page_fails_has_said_nothing_yet(server: FakePod, answer: str) -> None:
+    """Silence would take the place of the version that it told before."""
+    answers = await scrape(server, answer, verified=DIGEST)
+    assert (answers["a"].runtime, answers["a"].error) == (None, "")
+    assert answers["a"].load is not None
 
 
 async def test_ours_is_not_asked_twice(server: FakePod) -> None:

@@ -274,6 +274,40 @@ def test_a_pod_that_reports_its_pin_again_frees_the_service_that_it_held() -> No
     assert (told["effect"], told["objects"], told["steered"]) == ("objects", ["Service", "Deployment"], None)
 
 
+def test_an_engine_that_names_its_version_alone_is_judged_by_it() -> None:
+    """What another engine than ours does not say is its digest, which its init container has compared."""
+    pinned = ModelManifest.from_spec({**MANIFEST_SPEC, "engine": {"version": "0.2.0"}})
+    whole, service, _ = living(model={**body()["spec"]["model"], "digest": pinned.digest})
+    running = pod("chat-1", pin=pinned.digest, verified=pinned.digest, revision=target(service, pinned))
+    apart = tuple(pod(f"gone-{i}", revision=running.revision, is_quarantined=True) for i in range(MOST))
+    seen = observed(live_objects(service, pinned=pinned), (running,), manifest=pinned, quarantined=apart)
+    said = Report(problem="its metrics page does not say what it verified", runtime=Runtime(engine_version="0.1.0"))
+    steered = operator_upgrade(whole, service, seen, {"chat-1": said}, NOW)["steered"]
+    assert steered.startswith("the roll-out stands still, since pod chat-1 reports another engine")
+    assert operator_upgrade(whole, service, seen, {"chat-1": Report(problem="silent")}, NOW)["steered"] is None
+
+
+@pytest.mark.parametrize(
+    ("allowed", "why"),
+    [
+        (frozenset[str](), "CacheNotAllowed blocks it"),
+        (frozenset({"/var/cache/pinrail"}), "it renders the same"),
+        (None, "it renders the same"),
+    ],
+    ids=["none", "this one", "not known"],
+)
+def test_an_upgrade_is_blocked_by_a_folder_of_the_node_that_the_operator_does_not_allow(
+    allowed: frozenset[str] | None, why: str
+) -> None:
+    web = manifest("https://models.test/tiny/")
+    cache = {"hostPath": {"path": "/var/cache/pinrail"}, "maxSize": "500Gi"}
+    whole, service, _ = living(model={**body()["spec"]["model"], "digest": web.digest, "cache": cache})
+    pods = (pod("chat-1", pin=web.digest, revision=target(service, web)),)
+    seen = observed(live_objects(service, pinned=web), pods, manifest=web)
+    told = explanation(Facts(body=whole, service=service, observed=seen, host_caches=allowed), NOW)
+    assert why in told["upgrade"]["operator"]["why"]
+
+
 @pytest.mark.parametrize(
     ("spec", "manifest_of", "why"),
     [({"paused": True}, manifest(), "spec.paused is true"), ({}, manifest(weights="9" * 64), "DigestMismatch blocks")],

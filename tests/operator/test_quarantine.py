@@ -221,22 +221,69 @@ class Refusing:
 async def test_a_quarantine_that_is_refused_does_not_keep_its_cure_from_being_applied() -> None:
     api = Refusing()
     service_object = {"kind": "Service", "metadata": {"name": "chat"}}
-    with pytest.raises(Refused, match="no pods"):
-        await Cluster(api).apply("team", replace(planned(RELEASE), apply=(service_object,)))  # type: ignore[arg-type]
+    plan = replace(planned(RELEASE), apply=(service_object,))
+    outcome = await Cluster(api).apply("team", plan)  # type: ignore[arg-type]
+    assert str(outcome.refused) == "no pods"
     assert api.applied == ["Service"]
+    assert (outcome.done.quarantine, outcome.done.apply, outcome.is_scaled) == ((), (service_object,), True)
 
 
-async def test_a_mark_that_is_refused_is_raised_after_the_rest_and_names_the_pod() -> None:
+class WithoutClaims(Refusing):
+    """An API server that drops a field of pods, and knows no ConfigMap of ours."""
+
+    async def apply(self, path: str, body: Any, manager: str) -> Any:
+        await super().apply(path, body, manager)
+        if body["kind"] == "ConfigMap":
+            raise Refused("no maps")
+        return {**body, "spec": {"template": {"spec": {}}}}
+
+    async def delete(self, path: str) -> None:
+        self.applied.append(path.rpartition("/")[2])
+
+
+def named(kind: str, **spec: Any) -> dict[str, Any]:
+    return {"kind": kind, "metadata": {"name": "chat"}, "spec": spec}
+
+
+CLAIMING = named("Deployment", template={"spec": {"resourceClaims": [{"name": "gpu"}]}})
+
+
+async def test_a_field_that_the_api_server_leaves_out_keeps_nothing_else_from_being_done() -> None:
+    api, scale = WithoutClaims(), named("Deployment", replicas=3)
+    plan = Plan(apply=(CLAIMING, named("Service")), scale=scale, settle=(CLAIMING,), delete=(Ref("ConfigMap", "old"),))
+    outcome = await Cluster(api).apply("team", plan)  # type: ignore[arg-type]
+    assert api.applied == ["Deployment", "Service", "Deployment", "Deployment", "old"]
+    assert "the API server leaves spec.template.spec.resourceClaims of Deployment chat out" in str(outcome.refused)
+    assert outcome.done == replace(plan, apply=(named("Service"),), settle=())
+    assert outcome.is_scaled
+
+
+@pytest.mark.parametrize("part", ["apply", "settle"])
+async def test_any_other_refusal_ends_the_plan_and_is_told_with_what_was_done(part: str) -> None:
+    """It is told rather than what keeps nothing else from being done."""
+    api, scale = WithoutClaims(), named("Deployment", replicas=3)
+    plan = Plan(apply=(CLAIMING, named("Service")), scale=scale)
+    plan = replace(plan, **{part: (*getattr(plan, part), named("ConfigMap"), named("Service"))})
+    outcome = await Cluster(api).apply("team", plan)  # type: ignore[arg-type]
+    assert str(outcome.refused) == "no maps"
+    assert outcome.done == Plan(apply=(named("Service"),), scale=scale if part == "settle" else None)
+    assert outcome.is_scaled is (part == "settle")
+
+
+async def test_a_mark_that_is_refused_is_told_after_the_rest_and_names_the_pod() -> None:
     api = Refusing()
     plan = Plan(marks=(("chat-a", BARRED),), apply=({"kind": "Service", "metadata": {"name": "chat"}},))
-    with pytest.raises(Refused, match=r"label pinrail.dev/serving of pod chat-a, without which .*: no pods"):
-        await Cluster(api).apply("team", plan)  # type: ignore[arg-type]
+    outcome = await Cluster(api).apply("team", plan)  # type: ignore[arg-type]
+    assert str(outcome.refused).startswith("label pinrail.dev/serving of pod chat-a, without which ")
+    assert str(outcome.refused).endswith(": no pods")
+    assert outcome.done == Plan(apply=plan.apply)
     assert api.applied == ["Service"]
 
 
 async def test_what_is_written_on_a_pod_that_is_gone_is_no_refusal() -> None:
     plan = Plan(quarantine=planned(RELEASE).quarantine, marks=(("chat-a", BARRED),), costs=(("chat-a", 3),))
-    await Cluster(Refusing(Missing("no such pod"))).apply("team", plan)  # type: ignore[arg-type]
+    outcome = await Cluster(Refusing(Missing("no such pod"))).apply("team", plan)  # type: ignore[arg-type]
+    assert (outcome.done, outcome.refused) == (plan, None)
 
 
 def test_what_is_quarantined_is_no_replica_any_more() -> None:

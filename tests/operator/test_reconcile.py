@@ -29,7 +29,7 @@ from pinrail_operator.events import Event, EventType
 from pinrail_operator.metrics import Scrape
 from pinrail_operator.network_policy import operator_namespace
 from pinrail_operator.observed import Observed, Pod
-from pinrail_operator.plan import Plan
+from pinrail_operator.plan import Outcome, Plan
 from pinrail_operator.quarantine import MOST
 from pinrail_operator.reconcile import Reconciler
 from pinrail_operator.types import InferenceService, ServiceKey
@@ -46,10 +46,12 @@ class FakeCluster:
     body: Mapping[str, Any] | None
     seen: Observed = field(default_factory=observed)
     refuses: Exception | None = None
+    refuses_but: Plan = field(default_factory=Plan)  # what is carried out where `refuses` is a refusal
     plans: list[Plan] = field(default_factory=list)
     statuses: list[Mapping[str, Any]] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     takes_events: bool = True
+    prunes: str = ""  # a field of the status' model that the CRD lacks
 
     async def service(self, _: ServiceKey) -> Mapping[str, Any] | None:
         return self.body
@@ -57,14 +59,20 @@ class FakeCluster:
     async def observe(self, _: InferenceService, known: Observed | None = None) -> Observed:
         return self.seen
 
-    async def apply(self, _: str, plan: Plan) -> None:
+    async def apply(self, _: str, plan: Plan) -> Outcome:
+        if isinstance(self.refuses, Refused):
+            return Outcome(self.refuses_but, self.refuses, is_scaled=self.refuses_but.scale is not None)
         if self.refuses is not None:
             raise self.refuses
         self.plans.append(plan)
+        return Outcome(plan)
 
-    async def write_status(self, body: Mapping[str, Any], status: Mapping[str, Any]) -> None:
+    async def write_status(self, body: Mapping[str, Any], status: Mapping[str, Any]) -> Mapping[str, Any]:
         self.statuses.append(status)
-        self.body = {**body, "status": status}
+        model = {key: value for key, value in status.get("model", {}).items() if key != self.prunes}
+        kept = {**status, "model": model} if "model" in status else status
+        self.body = {**body, "status": kept}
+        return kept
 
     async def post(self, _: Mapping[str, Any], event: Event) -> None:
         if not self.takes_events:
@@ -222,10 +230,62 @@ async def test_a_scaling_that_was_refused_is_not_told_as_done() -> None:
     assert [e.reason for e in cluster.events] == ["Refused"]
 
 
+async def test_a_scaling_beside_something_refused_is_told_as_done() -> None:
+    """A policy that the operator may not write, say: the service is scaled all the same, look after look."""
+    full = Scrape(load(1.0), DIGEST)
+    seen = observed(live_objects(scaled(), replicas=2), (pod("chat-a"), pod("chat-b")))
+    cluster = FakeCluster(body(replicas=None, scaling={"maxReplicas": 4}), seen, refuses=Refused("no policies"))
+    cluster.refuses_but = Plan(scale={"metadata": {"name": "chat"}, "spec": {"replicas": 3}})
+    await reconciler(cluster, {"chat-a": full, "chat-b": full}).reconcile(KEY)
+    assert [e.reason for e in cluster.events] == ["Refused", "Scaled"]
+    assert cluster.statuses[-1]["scaling"]["lastScale"]["to"] == 3
+    assert reasons(cluster)["ScalingActive"] == ("True", "CacheDemand")
+    assert (reasons(cluster)["Stalled"], message(cluster, "Stalled")[:11]) == (("True", "Refused"), "no policies")
+
+
+async def test_a_quarantine_beside_something_refused_is_told_as_done() -> None:
+    wrong = Scrape(load(0.5), "sha256:" + "9" * 64)
+    whole = FakeCluster(body(), SETTLED)
+    await reconciler(whole, GOOD | {"chat-b": wrong}).reconcile(KEY)
+    cluster = FakeCluster(body(), SETTLED, refuses=Refused("no policies"))
+    cluster.refuses_but = Plan(quarantine=whole.plans[0].quarantine)
+    await reconciler(cluster, GOOD | {"chat-b": wrong}).reconcile(KEY)
+    assert [e.reason for e in cluster.events] == ["Refused", "Quarantined"]
+    assert cluster.statuses[-1]["readyReplicas"] == 1
+    cluster = FakeCluster(body(), SETTLED, refuses=Refused("no pods"))
+    await reconciler(cluster, GOOD | {"chat-b": wrong}).reconcile(KEY)
+    assert [e.reason for e in cluster.events] == ["Refused"]
+    assert cluster.statuses[-1]["readyReplicas"] == 2, "it was not quarantined"
+
+
 async def test_an_event_that_is_refused_does_not_keep_the_status_from_being_told() -> None:
     cluster = FakeCluster(body(), observed(manifest_problem="it is no list", manifest=None), takes_events=False)
     await reconciler(cluster).reconcile(KEY)
     assert reasons(cluster)["Stalled"] == ("True", "ManifestInvalid")
+
+
+async def test_a_status_of_which_the_crd_lacks_a_field_is_written_once_an_hour() -> None:
+    cluster = FakeCluster(body(), SETTLED, prunes="verifiedReplicas")
+    one, written = reconciler(cluster, GOOD), []
+    for seconds in (0, 5, 3599.9, 3600, 3605):
+        one.clock = lambda at=seconds: at  # type: ignore[misc]
+        await one.reconcile(KEY)
+        written.append(len(cluster.statuses))
+    assert written == [1, 1, 1, 2, 2]
+    assert len(cluster.events) == 1
+
+
+async def test_a_status_of_which_the_crd_lacks_a_field_is_written_when_it_changes_or_somebody_changed_it() -> None:
+    cluster = FakeCluster(body(), SETTLED, prunes="verifiedReplicas")
+    one = reconciler(cluster, GOOD)
+    await one.reconcile(KEY)
+    cluster.seen = observed(live_objects(service()), (pod("chat-a"), pod("chat-b", is_ready=False)))
+    await one.reconcile(KEY)
+    assert [s["readyReplicas"] for s in cluster.statuses] == [2, 1]
+    assert cluster.body is not None
+    cluster.body = {**cluster.body, "status": {**cluster.body["status"], "readyReplicas": 7}}
+    await one.reconcile(KEY)
+    assert [s["readyReplicas"] for s in cluster.statuses] == [2, 1, 1]
 
 
 async def test_a_service_whose_name_is_taken_is_looked_at_soon() -> None:
