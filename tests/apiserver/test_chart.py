@@ -129,14 +129,15 @@ def test_the_network_policy_reaches_prometheus_and_name_servers_only_where_there
 
 
 def test_a_token_for_prometheus_is_a_file_of_the_operator_alone(helm: str) -> None:
-    """Renewed by the kubelet as the Secret is, so no upgrade is needed when it changes."""
+    """Renewed by the kubelet as the Secret is, so no upgrade is needed when it changes; one that is missing is told
+    in the services' status, and keeps no operator from starting."""
     values = {"prometheus": {"url": "https://p", "tokenSecretRef": {"name": "t", "key": "bearer"}}}
     pod = only(rendered(helm, "sys", values), "Deployment")[0]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     env = {v["name"]: v["value"] for v in container["env"]}
     (mount,) = [m for m in container["volumeMounts"] if m["name"] == "prometheus-token"]
     (volume,) = [v for v in pod["volumes"] if v["name"] == "prometheus-token"]
-    assert volume["secret"] == {"secretName": "t", "items": [{"key": "bearer", "path": "token"}]}
+    assert volume["secret"] == {"secretName": "t", "optional": True, "items": [{"key": "bearer", "path": "token"}]}
     assert env["PINRAIL_PROMETHEUS_TOKEN_FILE"] == f"{mount['mountPath']}/token"
     assert "subPath" not in mount  # such a file is never renewed
 
