@@ -28,6 +28,7 @@ class Memory:
     fetched: dict[str, int] = field(default_factory=dict)  # pod that fetches its model -> tenths of it
     runtimes: dict[str, Runtime] = field(default_factory=dict)  # pod -> its engine and numerics; as fixed
     errors: dict[str, str] = field(default_factory=dict)  # pod -> why it was not read, the last time
+    unread: dict[str, str] = field(default_factory=dict)  # pod -> the kind of that, where a status may tell it
     unused: str = ""  # the last that was told of fields without effect
     last: Decision | None = None
     known: Observed | None = None  # what a whole look found, while nothing was to be done
