@@ -12,14 +12,14 @@ from enum import StrEnum
 from typing import Any, Self
 
 from pinrail_contract import endpoints
-from pinrail_contract.access import HUB
+from pinrail_contract.access import HUB, endpoint_variable
 from pinrail_contract.pins import Source
 
 from .errors import SpecError
 from .fields import Fields
-from .source_access import SourceAccess
 
 Rule = dict[str, Any]
+Variables = Mapping[str, str]  # of the container that fetches, those whose values are known
 
 MOST_PEERS = 16
 MOST_EXCEPTIONS = 4  # of one ipBlock
@@ -64,6 +64,14 @@ class NetworkAccess:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Older:
+    """What pods that are yet to go may still have to fetch, or Kubernetes' own replacements of them, and by what."""
+
+    sources: tuple[Source, ...] = ()
+    variables: tuple[Variables, ...] = ()
+
+
 def ingress(access: NetworkAccess, operator_namespace: str) -> list[Rule]:
     """Who may reach the engine's port, and no other: the peers that are given, or the namespace; and the operator.
 
@@ -76,9 +84,7 @@ def ingress(access: NetworkAccess, operator_namespace: str) -> list[Rule]:
     return [{"ports": [port], "from": [*(dict(p) for p in peers), *_operator(operator_namespace)]}]
 
 
-def egress(
-    sources: Iterable[Source], reached: SourceAccess, traces_endpoint: str, env: Iterable[tuple[str, str]] = ()
-) -> list[Rule]:
+def egress(sources: Iterable[Source], variables: Iterable[Variables], traces_endpoint: str) -> list[Rule]:
     """What a service's pods have to reach; an empty list lets nothing out.
 
     | the model comes from   | TCP port                              |
@@ -86,22 +92,23 @@ def egress(
     | pvc://                 | -                                     |
     | https://host[:port]/   | the address's, or 443                 |
     | oci://registry[:port]/ | the address's, or 443                 |
-    | hf://, s3://           | of `spec.model.endpoint`, or 443      |
+    | hf://, s3://           | of its endpoint's variable, or 443    |
     | any, traces are sent   | the endpoint's, or 443, or 80 by http |
 
     Where there is any, so are name servers, and the ports of the proxies that variables name.
 
     Args:
         sources: Where the model comes from, and where pods of older revisions may still have to fetch theirs.
-        reached: What the service says of reaching it.
+        variables: What the containers that fetch are told, of each revision; whose source is whose is not told apart.
         traces_endpoint: URL that traces are sent to; empty: none are.
-        env: Names and values of the containers' variables.
     """
-    fetched = [url for source in sources for url in _addresses(source, reached)]
+    told = tuple(variables)
+    fetched = [url for source in sources for one in told for url in _addresses(source, one)]
     urls = [*fetched, *([traces_endpoint] if traces_endpoint else [])]
     if not urls:
         return []
-    proxies = [value if "://" in value else f"http://{value}" for name, value in env if name in PROXIES and value]
+    named = [value for one in told for name, value in one.items() if name in PROXIES and value]
+    proxies = [value if "://" in value else f"http://{value}" for value in named]
     ports = sorted({port_of(url) for url in (*urls, *proxies)})
     return [
         {"ports": [{"port": _DNS, "protocol": protocol} for protocol in ("UDP", "TCP")]},
@@ -136,11 +143,11 @@ def _operator(namespace: str) -> list[Rule]:
     return [{"namespaceSelector": {"matchLabels": {_NAMESPACE: namespace}}, "podSelector": {"matchLabels": OPERATOR}}]
 
 
-def _addresses(source: Source, reached: SourceAccess) -> list[str]:
+def _addresses(source: Source, variables: Variables) -> list[str]:
     """URLs that the container which fetches begins with."""
     if not source.is_fetched:
         return []
-    return [reached.endpoint or HUB] if source.scheme in ("hf", "s3") else [source.uri]
+    return [variables.get(endpoint_variable(source)) or HUB] if source.scheme in ("hf", "s3") else [source.uri]
 
 
 def _peer(f: Fields, path: str) -> dict[str, Any]:
