@@ -185,7 +185,7 @@ def _network_policy(service: InferenceService, source: Source, older: Older) -> 
             "podSelector": names.all_pods(service),
             "policyTypes": ["Ingress", "Egress"],
             "ingress": network_policy.ingress(service.network, service.operator_namespace),
-            "egress": network_policy.egress(sources, variables, service.engine.traces_endpoint),
+            "egress": network_policy.egress(sources, variables, service.engine.traces_endpoint, service.network.ports),
         },
     }
 

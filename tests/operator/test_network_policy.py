@@ -23,7 +23,7 @@ from pinrail_operator.types import InferenceService
 POLICY = Ref("NetworkPolicy", "chat")
 COMMIT, LAYERS = "c" * 40, "@sha256:" + "0" * 64
 NAMESPACES = {"namespaceSelector": {"matchLabels": {"team": "gateways"}}}
-NAME_SERVERS = {"ports": [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]}
+NAME_SERVERS = {"ports": [{"port": port, "protocol": name} for port in (53, 5353) for name in ("UDP", "TCP")]}
 
 
 def confined(*peers: dict[str, Any], operator: str = "sys", **spec: Any) -> InferenceService:
@@ -79,6 +79,21 @@ def test_pods_reach_the_ports_that_they_need_and_name_servers(
     tcp = {"ports": [{"port": port, "protocol": "TCP"} for port in ports]}
     pinned = replace(manifest(), source=Source(uri, COMMIT if uri.startswith("hf") else ""))
     assert policy_of(one, pinned)["spec"]["egress"] == ([NAME_SERVERS, tcp] if ports else [])
+
+
+@pytest.mark.parametrize(
+    ("uri", "given", "ports"),
+    [
+        pytest.param("s3://bucket/tiny", [9000, 80, 443], [80, 443, 3128, 9000], id="besides others"),
+        pytest.param("pvc://models/tiny", [9000], [9000], id="by themselves, without a proxy of no use"),
+        pytest.param("pvc://models/tiny", [65535, 1, 1], [1, 65535], id="the bounds, and one twice"),
+    ],
+)
+def test_pods_reach_the_ports_that_are_given_besides(uri: str, given: list[int], ports: list[int]) -> None:
+    policy = {"networkPolicy": {"enabled": True, "egressPorts": given}}
+    one = service(security=policy, engine={"env": [{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}]})
+    tcp = {"ports": [{"port": port, "protocol": "TCP"} for port in ports]}
+    assert policy_of(one, manifest(uri))["spec"]["egress"] == [NAME_SERVERS, tcp]
 
 
 def test_an_endpoint_that_no_container_that_fetches_gets_opens_nothing() -> None:
@@ -230,13 +245,24 @@ def test_a_wrong_peer_is_refused_by_name(peer: dict[str, Any], message: str) -> 
     assert message in str(caught.value)
 
 
+PORTS = "spec.security.networkPolicy.egressPorts"
+
+
 @pytest.mark.parametrize(
     ("policy", "message"),
     [
         ({"from": []}, f"{FROM}: got none, want 1 to 16 peers; left out, pods of the same namespace may ask"),
         ({"from": [{"podSelector": {}}] * 17}, "want a list of at most 16"),
         ({"enabled": "yes"}, "spec.security.networkPolicy.enabled: got 'yes', want true or false"),
-        ({"egress": []}, "spec.security.networkPolicy.egress: is not a known field, want one of enabled, from"),
+        (
+            {"egress": []},
+            "spec.security.networkPolicy.egress: is not a known field, want one of egressPorts, enabled, from",
+        ),
+        ({"egressPorts": [80] * 17}, "want a list of at most 16"),
+        ({"egressPorts": [80, 0]}, f"{PORTS}[1]: got '0', want a port: a whole number of 1 to 65535"),
+        ({"egressPorts": [65536]}, f"{PORTS}[0]: got '65536', want a port"),
+        ({"egressPorts": [True]}, f"{PORTS}[0]: got 'True', want a port"),
+        ({"egressPorts": ["80"]}, f"{PORTS}[0]: got '80', want a port"),
     ],
     ids=str,
 )
