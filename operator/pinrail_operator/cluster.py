@@ -82,8 +82,7 @@ class Cluster:
             quarantined=tuple(p for p in pods if not p.is_ending and p.is_quarantined),
             history=quiet.history,
         )
-        mark = seen.workload.mark if seen.workload is not None else ""
-        if not needs_templates(service, seen.pods, mark):
+        if not needs_templates(service, seen):
             return seen
         replica_sets = await self.api.get(_path("ReplicaSet", namespace), labelSelector=selector)
         return replace(seen, templates=templates_by_revision((replica_sets or {}).get("items", [])))

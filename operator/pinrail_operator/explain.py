@@ -138,7 +138,7 @@ def _why_restart(body: Body, workload: Workload) -> str:
 
 def _kinds(ahead: Prospect) -> list[str]:
     """What is written besides the record of a revision, which changes nothing that runs."""
-    found = [str(o["kind"]) for o in (*ahead.plan.apply, *ahead.plan.settle)]
+    found = [str(o["kind"]) for o in (*ahead.plan.policies, *ahead.plan.apply, *ahead.plan.settle)]
     return [kind for kind in found if kind != history.RECORD]
 
 

@@ -26,6 +26,9 @@ _NOT_OF_PODS = {"replicas", "scaling", "disruption", "rollout", "revisionHistory
 
 _OF_PODS = "protectStartup"
 
+_POLICY = "networkPolicy"
+"""The field of `security` that changes no pod, and that no record brings back."""
+
 
 def records(service: InferenceService, observed: Observed) -> tuple[Object, ...]:
     """This very service's own, newest first."""
@@ -69,15 +72,29 @@ def revision_of(record: Object) -> str:
 
 def restored(record: Object, spec: Object) -> dict[str, Any]:
     """A spec that asks for a record's pods, and in all else for what `spec` asks for."""
-    then, now = record["data"]["spec"], {k: v for k, v in spec.items() if k in _NOT_OF_PODS}
+    then, now = _without_policy(record["data"]["spec"]), {k: v for k, v in spec.items() if k in _NOT_OF_PODS}
     kept = {k: v for k, v in now.get("disruption", {}).items() if k != _OF_PODS}
     disruption = {**kept, **then.get("disruption", {})}
-    return {**then, **now, **({"disruption": disruption} if "disruption" in {*then, *now} else {})}
+    confined = {k: v for k, v in spec.get("security", {}).items() if k == _POLICY}
+    security = {**then.get("security", {}), **confined}
+    return {
+        **then,
+        **now,
+        **({"disruption": disruption} if "disruption" in {*then, *now} else {}),
+        **({"security": security} if security else {}),
+    }
+
+
+def _without_policy(spec: Object) -> dict[str, Any]:
+    """A spec without its NetworkPolicy, and without `security` where nothing else is in it."""
+    security = {k: v for k, v in spec.get("security", {}).items() if k != _POLICY}
+    others = {k: v for k, v in spec.items() if k != "security"}
+    return {**others, **({"security": security} if security else {})}
 
 
 def _written(service: InferenceService, image: str) -> dict[str, Any]:
     """With the image by name: the operator's default may be another one by the time that it is wanted again."""
-    fields = {k: v for k, v in service.written.items() if k not in _NOT_OF_PODS}
+    fields = {k: v for k, v in _without_policy(service.written).items() if k not in _NOT_OF_PODS}
     of_pods = {"disruption": {_OF_PODS: True}} if service.protects_startup else {}
     spec = {**fields, **of_pods, "engine": {**fields.get("engine", {}), "image": image}}
     return {"apiVersion": API_VERSION, "kind": SERVICE_KIND, "spec": spec}

@@ -17,6 +17,8 @@ SAMPLED = "pinrail_sampled"
 
 ABSENT = "Prometheus has no load series of it, want them with the labels namespace, pod and inference_service"
 
+NO_LOAD = "Prometheus: got figures of it that are no load; the operator's log says more"
+
 _META = re.compile(r"[\\.+*?()|\[\]{}^$]")
 
 
@@ -36,13 +38,14 @@ class Reading:
     load: LoadSample | None = None
     age: float = 0.0  # seconds between the scrape and the answer, by Prometheus' own clock
     error: str = ""
+    kind: str = ""  # of error: without a figure, so that it is the same for as long as the same is wrong
 
 
 class AnswerError(ValueError):
     """What came is not an answer to the query.
 
     Args:
-        problem: What was seen and what is wanted, for the service's status.
+        problem: What was seen and what is wanted.
         detail: More for the operator's log: it may hold addresses.
     """
 
@@ -94,13 +97,14 @@ def _reading(samples: list[tuple[dict[str, str], float, str]]) -> Reading:
         if SAMPLED not in labels:
             series.setdefault(labels.get("__name__", ""), []).append((labels, value))
     if not series:
-        return Reading(error=ABSENT)
+        return Reading(error=ABSENT, kind=ABSENT)
     try:
         load = load_of(series)
     except SampleError as e:
-        return Reading(error=f"Prometheus: {e}")
+        return Reading(error=f"Prometheus: {e}", kind=NO_LOAD)
     if len(ages) != 1 or not ages[0] >= 0:  # NaN compares as False
-        return Reading(error=f"Prometheus: got {len(ages)} times of its page, want one that is not to come")
+        error = f"Prometheus: got {len(ages)} times of its page, want one that is not to come"
+        return Reading(error=error, kind=NO_LOAD)
     return Reading(load, ages[0])
 
 

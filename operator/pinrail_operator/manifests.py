@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from pinrail_contract import endpoints
+from pinrail_contract.access import endpoint_variable
 from pinrail_contract.errors import ManifestError
 from pinrail_contract.pins import API_VERSION, KIND, ModelManifest, Source
 
 from . import environment, names, network_policy, pods
+from .network_policy import Older
 from .observed import Ref, is_owned_by
 from .quarantine import CLEAR, SERVES, Verdict, Wrong
 from .rollout import PROCEED, Action, Course
@@ -25,6 +27,8 @@ Object = dict[str, Any]
 KINDS = ("NetworkPolicy", "ConfigMap", "Service", "PodDisruptionBudget", "Deployment")
 """In the order in which they are applied: pods are confined before they start, and start with what they mount."""
 
+_NONE_OLDER = Older()
+
 
 def objects_for(
     service: InferenceService,
@@ -32,11 +36,11 @@ def objects_for(
     image: str,
     course: Course = PROCEED,
     verdict: Verdict = CLEAR,
-    older: tuple[Source, ...] = (),
+    older: Older = _NONE_OLDER,
 ) -> tuple[Object, ...]:
-    """What the cluster should hold, in the order of `KINDS`; `older` are the sources of pods that are yet to go."""
+    """What the cluster should hold, in the order of `KINDS`; `older` is of pods that are yet to go."""
     return (
-        *([_stamped(_network_policy(service, (manifest.source, *older)))] if service.network.enabled else []),
+        *([_stamped(_network_policy(service, manifest.source, older))] if service.network.enabled else []),
         _stamped(_config_map(service, manifest)),
         kubernetes_service(service, verdict),
         _stamped(_disruption_budget(service)),
@@ -172,18 +176,25 @@ def _disruption_budget(service: InferenceService) -> Object:
     }
 
 
-def _network_policy(service: InferenceService, sources: tuple[Source, ...]) -> Object:
+def _network_policy(service: InferenceService, source: Source, older: Older) -> Object:
     """Of all pods, whatever their revision, and of those in quarantine, which are not let off."""
-    engine, access = service.engine, service.model.access
+    sources, variables = (source, *older.sources), (_told_to_fetch(service, source), *older.variables)
     return {
         **head("networking.k8s.io/v1", "NetworkPolicy", names.network_policy(service), service),
         "spec": {
             "podSelector": names.all_pods(service),
             "policyTypes": ["Ingress", "Egress"],
             "ingress": network_policy.ingress(service.network, service.operator_namespace),
-            "egress": network_policy.egress(sources, access, engine.traces_endpoint, environment.plain(engine.env)),
+            "egress": network_policy.egress(sources, variables, service.engine.traces_endpoint, service.network.ports),
         },
     }
+
+
+def _told_to_fetch(service: InferenceService, source: Source) -> dict[str, str]:
+    """What the container that fetches is told in plain values: an endpoint of the spec stands above a variable's."""
+    endpoint = service.model.access.used_by(source).endpoint
+    given = {endpoint_variable(source): endpoint} if endpoint else {}
+    return {**dict(environment.plain(service.engine.env)), **given}
 
 
 def head(api_version: str, kind: str, name: str, service: InferenceService) -> Object:

@@ -33,6 +33,7 @@ class Memory:
     fetched: dict[str, int] = field(default_factory=dict)  # pod that fetches its model -> tenths of it
     runtimes: dict[str, Runtime] = field(default_factory=dict)  # pod -> its engine and numerics; as fixed
     errors: dict[str, str] = field(default_factory=dict)  # pod -> why it was not read, the last time
+    unread: dict[str, str] = field(default_factory=dict)  # pod -> the kind of that, where a status may tell it
     unused: str = ""  # the last that was told of fields without effect
     pruned: tuple[Status, Status, float] | None = None  # the last status, where less of it was kept; that; and when
     last: Decision | None = None

@@ -37,6 +37,7 @@ class Scrape:
     digest: str = ""  # of the manifest that it verified; empty where the page names none
     runtime: Runtime | None = None  # its engine and numerics, as far as it names them; None where no page was read
     error: str = ""
+    kind: str = ""  # of error, where a status may tell it: without a figure or an address, which would change
     age: float = 0.0  # seconds since the load was so; 0 for a page that was just read
 
 

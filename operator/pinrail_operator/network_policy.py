@@ -2,6 +2,7 @@
 
 A policy holds for a pod's whole life, so the engine keeps what the container that fetches needs. Addresses are not
 told apart: hubs, registries and stores redirect to hosts that nobody can name beforehand, so egress is by port alone.
+Most plugins judge it after a Service's translation, by the port of the pod behind it.
 """
 
 import ipaddress
@@ -12,16 +13,17 @@ from enum import StrEnum
 from typing import Any, Self
 
 from pinrail_contract import endpoints
-from pinrail_contract.access import HUB
+from pinrail_contract.access import HUB, endpoint_variable
 from pinrail_contract.pins import Source
 
 from .errors import SpecError
 from .fields import Fields
-from .source_access import SourceAccess
 
 Rule = dict[str, Any]
+Variables = Mapping[str, str]  # of the container that fetches, those whose values are known
 
 MOST_PEERS = 16
+MOST_PORTS = 16  # besides those that follow from the spec
 MOST_EXCEPTIONS = 4  # of one ipBlock
 MOST_LABELS = 3  # of one selector
 MOST_VALUES = 4  # of its one expression
@@ -30,7 +32,7 @@ OPERATOR = {"app.kubernetes.io/name": "pinrail-operator"}
 """What the chart labels the operator's pods with, whatever the release is called."""
 
 _NAMESPACE = "kubernetes.io/metadata.name"  # the label that Kubernetes itself gives to every namespace
-_DNS = 53
+_DNS = (53, 5353)  # of a Service, and of the pods behind it where they may not open a port below 1024, as on OpenShift
 _AUTHORITY = re.compile(r"(?P<scheme>[a-z0-9]+)://([^/?#@]*@)?(\[[^]]*\]|[^/?#:]*)(:(?P<port>[0-9]{1,5})(?=[/?#]|$))?")
 PROXIES = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy")  # variables that every HTTP client of ours obeys
 _LABEL_VALUE = r"([A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?)?"
@@ -51,6 +53,7 @@ class NetworkAccess:
 
     enabled: bool
     peers: tuple[Mapping[str, Any], ...]  # who may ask, as NetworkPolicyPeers; none: pods of the same namespace
+    ports: tuple[int, ...] = ()  # of TCP, that pods may reach besides
 
     @classmethod
     def parse(cls, f: Fields) -> Self:
@@ -61,7 +64,18 @@ class NetworkAccess:
         return cls(
             enabled=f.flag("enabled", False),
             peers=tuple(_peer(peer, f.path(f"from[{i}]")) for i, peer in enumerate(given)),
+            ports=tuple(
+                _port(port, f.path(f"egressPorts[{i}]")) for i, port in enumerate(f.items("egressPorts", MOST_PORTS))
+            ),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Older:
+    """What pods that are yet to go may still have to fetch, or Kubernetes' own replacements of them, and by what."""
+
+    sources: tuple[Source, ...] = ()
+    variables: tuple[Variables, ...] = ()
 
 
 def ingress(access: NetworkAccess, operator_namespace: str) -> list[Rule]:
@@ -77,7 +91,7 @@ def ingress(access: NetworkAccess, operator_namespace: str) -> list[Rule]:
 
 
 def egress(
-    sources: Iterable[Source], reached: SourceAccess, traces_endpoint: str, env: Iterable[tuple[str, str]] = ()
+    sources: Iterable[Source], variables: Iterable[Variables], traces_endpoint: str, more: Iterable[int] = ()
 ) -> list[Rule]:
     """What a service's pods have to reach; an empty list lets nothing out.
 
@@ -86,25 +100,28 @@ def egress(
     | pvc://                 | -                                     |
     | https://host[:port]/   | the address's, or 443                 |
     | oci://registry[:port]/ | the address's, or 443                 |
-    | hf://, s3://           | of `spec.model.endpoint`, or 443      |
+    | hf://, s3://           | of its endpoint's variable, or 443    |
     | any, traces are sent   | the endpoint's, or 443, or 80 by http |
+    | any                    | of `more`                             |
 
-    Where there is any, so are name servers, and the ports of the proxies that variables name.
+    Where there is any, so are name servers; where there is one but of `more`, the ports of proxies that variables name.
 
     Args:
         sources: Where the model comes from, and where pods of older revisions may still have to fetch theirs.
-        reached: What the service says of reaching it.
+        variables: What the containers that fetch are told, of each revision; whose source is whose is not told apart.
         traces_endpoint: URL that traces are sent to; empty: none are.
-        env: Names and values of the containers' variables.
+        more: Further ports, of `egressPorts`.
     """
-    fetched = [url for source in sources for url in _addresses(source, reached)]
+    told = tuple(variables)
+    fetched = [url for source in sources for one in told for url in _addresses(source, one)]
     urls = [*fetched, *([traces_endpoint] if traces_endpoint else [])]
-    if not urls:
+    named = [value for one in told for name, value in one.items() if name in PROXIES and value and urls]
+    proxies = [value if "://" in value else f"http://{value}" for value in named]
+    ports = sorted({*more, *(port_of(url) for url in (*urls, *proxies))})
+    if not ports:
         return []
-    proxies = [value if "://" in value else f"http://{value}" for name, value in env if name in PROXIES and value]
-    ports = sorted({port_of(url) for url in (*urls, *proxies)})
     return [
-        {"ports": [{"port": _DNS, "protocol": protocol} for protocol in ("UDP", "TCP")]},
+        {"ports": [{"port": port, "protocol": protocol} for port in _DNS for protocol in ("UDP", "TCP")]},
         {"ports": [{"port": port, "protocol": "TCP"} for port in ports]},
     ]
 
@@ -136,11 +153,17 @@ def _operator(namespace: str) -> list[Rule]:
     return [{"namespaceSelector": {"matchLabels": {_NAMESPACE: namespace}}, "podSelector": {"matchLabels": OPERATOR}}]
 
 
-def _addresses(source: Source, reached: SourceAccess) -> list[str]:
+def _addresses(source: Source, variables: Variables) -> list[str]:
     """URLs that the container which fetches begins with."""
     if not source.is_fetched:
         return []
-    return [reached.endpoint or HUB] if source.scheme in ("hf", "s3") else [source.uri]
+    return [variables.get(endpoint_variable(source)) or HUB] if source.scheme in ("hf", "s3") else [source.uri]
+
+
+def _port(value: Any, path: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 2**16:
+        raise SpecError(path, f"got {str(value)[:80]!r}, want a port: a whole number of 1 to 65535")
+    return value
 
 
 def _peer(f: Fields, path: str) -> dict[str, Any]:

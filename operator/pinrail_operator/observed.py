@@ -154,6 +154,17 @@ class Observed:
         return network_policy.operator_namespace(policies[0]) if policies else ""
 
     @property
+    def told_to_fetch(self) -> tuple[Mapping[str, str], ...]:
+        """What containers that fetch are told in plain values: of the Deployment, and of older revisions with pods.
+
+        Those in quarantine have fetched.
+        """
+        revisions = {p.revision for p in self.pods}
+        templates = [o["spec"]["template"] for ref, o in self.live.items() if ref.kind == "Deployment"]
+        templates += [t for revision, t in sorted(self.templates.items()) if revision in revisions]
+        return tuple(variables for t in templates for variables in _told_to_fetch(t))
+
+    @property
     def ready_pods(self) -> tuple[Pod, ...]:
         return tuple(p for p in self.pods if p.is_ready)
 
@@ -192,6 +203,12 @@ def _told(body: Body, flag: str) -> str:
     words = [w for c in (*spec.get("initContainers", []), *spec.get("containers", [])) for w in c.get("args", [])]
     found = [w.removeprefix(flag) for w in words if w.startswith(flag)]
     return found[-1] if found else ""
+
+
+def _told_to_fetch(template: Body) -> list[dict[str, str]]:
+    """Of the container that fetches; empty where there is none."""
+    found = [c for c in template["spec"].get("initContainers", []) if c["name"] == names.FETCH]
+    return [{v["name"]: v["value"] for v in c.get("env", []) if "value" in v} for c in found]
 
 
 def _verified(status: Body) -> str:

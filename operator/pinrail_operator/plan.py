@@ -13,6 +13,7 @@ from .checks import Blocked, Blocker
 from .drift import is_applied
 from .errors import Refused
 from .manifests import kubernetes_service, mounted_sources, newborn, objects_for, quarantined, replicas
+from .network_policy import Older
 from .observed import Observed, Ref, Workload
 from .quarantine import CLEAR, Verdict
 from .rollout import PROCEED, Action, Course, is_complete
@@ -118,7 +119,8 @@ def plan_for(
         guard = _guard(service, observed, verdict)
         return Plan(out, verdict.marks, apply=guard, started=started) if is_ours else Plan()
     left_over = _left_over(service, observed, names.config_map(service, observed.manifest))
-    older = mounted_sources(service, {ref: o for ref, o in observed.live.items() if ref not in left_over})
+    sources = mounted_sources(service, {ref: o for ref, o in observed.live.items() if ref not in left_over})
+    older = Older(sources=sources, variables=observed.told_to_fetch)
     wanted = objects_for(service, observed.manifest, image, course, verdict, older)
     target = target or target_revision(service, observed, image)
     is_lost = course.action is Action.ABORT and course.template is None  # it cannot be said what to go back to

@@ -31,12 +31,15 @@ NO_SERVER = (
     "next: set prometheus.url of its chart, or `source: Pods`"
 )
 
+NOT_ASKED = "Prometheus has not been asked for it yet"
+NO_ANSWER = "Prometheus: got no answer that is of use; the operator's log says more"
+
 
 class NoServer:
     """Stands where no address is set: every load is missing, and says why."""
 
     async def loads(self, _: ServiceKey, pods: tuple[Pod, ...]) -> dict[str, Scrape]:
-        return {p.name: Scrape(error=NO_SERVER) for p in pods}
+        return {p.name: Scrape(error=NO_SERVER, kind=NO_SERVER) for p in pods}
 
     async def close(self) -> None:
         """Nothing is open."""
@@ -106,9 +109,10 @@ class Prometheus:
     def _told(self, target: Target) -> Scrape:
         known = self._known.get(target)
         if known is None:
-            return Scrape(error="Prometheus has not been asked for it yet")
+            return Scrape(error=NOT_ASKED, kind=NOT_ASKED)
         reading = known.reading
-        return Scrape(reading.load, age=reading.age + self.clock() - known.at, error=reading.error)
+        age = reading.age + self.clock() - known.at
+        return Scrape(reading.load, age=age, error=reading.error, kind=reading.kind)
 
     async def _ask_for_all(self) -> None:
         """For whoever asked in the last three ticks, but what is known from the last quarter of one."""
@@ -135,7 +139,7 @@ class Prometheus:
         if problem:
             if problem != self._problem:
                 log.warning("%s: %s", problem, detail)
-            found = dict.fromkeys(targets, Reading(error=problem))
+            found = dict.fromkeys(targets, Reading(error=problem, kind=NO_ANSWER))
         self._known |= {target: _Known(reading, began) for target, reading in found.items()}
         self.counted("failed" if problem else "ok")
         return problem

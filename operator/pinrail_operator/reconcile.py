@@ -116,7 +116,7 @@ class Reconciler:
             digests=memory.digests,
             fetched=memory.fetched,
             runtimes=memory.runtimes,
-            unread=memory.errors,
+            unread=memory.unread,
             done=outcome.done,
             course=course,
         )
@@ -140,6 +140,7 @@ class Reconciler:
         for pod, error in errors.items() - memory.errors.items():
             log.warning("no load from %s of %s: %s", pod, service.key, error)
         memory.errors = errors
+        memory.unread = {pod: a.kind for pod, a in answers.items() if a.kind}
         runtimes = {pod: a.runtime for pod, a in answers.items() if a.runtime is not None}
         memory.note(loads, digests, observed, self.clock(), runtimes)
         return memory

@@ -129,11 +129,23 @@ def first_stuck(observed: Observed, target: str, now: datetime) -> Pod | None:
     return min(long_enough)[2] if long_enough else None
 
 
-def needs_templates(service: InferenceService, pods: tuple[Pod, ...], mark: str) -> bool:
-    """Whether pod templates of older revisions may be asked for: they are read for this alone."""
+def needs_templates(service: InferenceService, observed: Observed) -> bool:
+    """Whether pod templates of older revisions may be asked for: they are read for this alone.
+
+    | asked for by    | while                                                              |
+    |-----------------|--------------------------------------------------------------------|
+    | a NetworkPolicy | there are pods of another revision than the Deployment's: it has   |
+    |                 | to let through what they fetch by                                  |
+    | Abort           | a pod finds no node, or an abort was begun: it goes back to one    |
+    """
+    workload, pods = observed.workload, observed.pods
+    if workload is None:
+        return False
+    if service.network.enabled and any(p.revision != workload.revision for p in pods):
+        return True
     if service.rollout.on_unschedulable is not OnUnschedulable.ABORT:
         return False
-    begun = Mark.parse(mark)
+    begun = Mark.parse(workload.mark)
     return any(p.unschedulable for p in pods) or (begun is not None and begun.action is Action.ABORT)
 
 

@@ -56,7 +56,7 @@ async def _run(settings: Settings) -> None:
         prometheus=prometheus,
         engine_image=settings.engine_image,
         host_caches=settings.allowed_host_caches,
-        namespace=settings.own_namespace,
+        namespace=settings.own_namespace(),
         tick=settings.tick,
         resync=settings.resync,
         told=telemetry.told,

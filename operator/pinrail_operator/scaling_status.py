@@ -30,7 +30,7 @@ def scaling_active(view: View) -> list[Condition]:
 
 
 def _unread(view: View) -> str:
-    """Why Prometheus tells no load; a pod's own error is left to the log, since it holds addresses that change."""
+    """What kind of error keeps Prometheus from telling a load; details are left to the log, since they change."""
     policy = view.service.scaling
     if policy is None or policy.source is MetricsSource.PODS or not view.unread:
         return ""

@@ -5,10 +5,12 @@ import re
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Self
 
 from .errors import SpecError
 
+_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")  # in every pod that has a token
 _URL = re.compile(r"(https?://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]*)?)?")
 
 
@@ -79,10 +81,17 @@ class Settings:
         """Paths; empty: none."""
         return frozenset(_listed(self.host_path_caches))
 
-    @property
-    def own_namespace(self) -> str:
-        """Of the operator's pods; empty where it runs in none, so that no NetworkPolicy can let it in by its labels."""
-        return self.lease_namespace if self.api_server else ""
+    def own_namespace(self, told: Path = _NAMESPACE_FILE) -> str:
+        """Of the operator's pods; empty where it runs in none, so that no NetworkPolicy can let it in by its labels.
+
+        Where the file that Kubernetes tells it by cannot be read, it is taken to be the Lease's.
+        """
+        if not self.api_server:
+            return ""
+        try:
+            return told.read_text(encoding="ascii").strip() or self.lease_namespace
+        except (OSError, ValueError):
+            return self.lease_namespace
 
     @property
     def lease_identity(self) -> str:

@@ -146,7 +146,7 @@ class InferenceService:
         security = f.child("security", {"apiKeySecretRef", "networkPolicy"})
         drain = f.child("drain", {"timeoutSeconds"})
         disruption = f.child("disruption", {"minAvailable", "protectStartup"})
-        network = NetworkAccess.parse(security.child("networkPolicy", {"enabled", "from"}))
+        network = NetworkAccess.parse(security.child("networkPolicy", {"enabled", "from", "egressPorts"}))
         if network.enabled:
             environment.require_known(engine.env, PROXIES, "the NetworkPolicy of the service opens its port")
         return cls(

@@ -41,7 +41,7 @@ class View:
     )  # pod -> the manifest digest that it verified, or FILES_DIFFER
     fetched: Mapping[str, int] = field(default_factory=dict)  # pod that fetches its model -> tenths of it
     runtimes: Runtimes = field(default_factory=dict)  # pod -> the engine and the numerics that it reported
-    unread: Mapping[str, str] = field(default_factory=dict)  # pod -> why its load is not known
+    unread: Mapping[str, str] = field(default_factory=dict)  # pod -> the kind of why its load is not known
     done: Plan = field(default_factory=Plan)  # what was just carried out
     is_scaled: bool = False  # whether replicas are written, though something else was refused, which `blocker` says
     course: Course = PROCEED  # how the roll-out is helped along

@@ -30,6 +30,7 @@ EVERYTHING = {
     "networkPolicy": {
         "enabled": True,
         "apiServer": {"cidrs": ["10.0.0.1/32"]},
+        "prometheusPorts": [9090, 9091],
         "metricsFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}],
     },
     "policies": {"enabled": True, "allowedRegistries": ["registry.test/pinrail"]},

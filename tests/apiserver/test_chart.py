@@ -103,6 +103,18 @@ def test_policies_of_services_let_in_the_pods_that_the_chart_makes(helm: str) ->
     assert pod["metadata"]["labels"].items() >= OPERATOR.items()
 
 
+NAME_SERVERS = [{"port": port, "protocol": protocol} for port in (53, 5353) for protocol in ("UDP", "TCP")]
+
+
+def test_the_network_policy_reaches_the_ports_behind_prometheus_service_as_well(helm: str) -> None:
+    """Most plugins judge a port after a Service has translated it; the URL's own is not named twice."""
+    values = {"networkPolicy": {"enabled": True, "prometheusPorts": [9090, 80]}, "prometheus": {"url": "http://p"}}
+    rules = only(rendered(helm, "sys", values), "NetworkPolicy")[0]["spec"]["egress"]
+    assert {"ports": [*({"port": port, "protocol": "TCP"} for port in (80, 9090)), *NAME_SERVERS]} in rules
+    bare = only(rendered(helm, "sys", values | {"prometheus": {"url": ""}}), "NetworkPolicy")[0]
+    assert "9090" not in str(bare)
+
+
 @pytest.mark.parametrize(
     ("url", "port"),
     [
@@ -124,19 +136,20 @@ def test_the_network_policy_reaches_prometheus_and_name_servers_only_where_there
     )
     (more,) = [e for e in policy if e not in without]
     assert more == {"to": [peer], "ports": [
-        {"port": port, "protocol": "TCP"}, {"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"},
+        {"port": port, "protocol": "TCP"}, *NAME_SERVERS,
     ]}  # fmt: skip
 
 
 def test_a_token_for_prometheus_is_a_file_of_the_operator_alone(helm: str) -> None:
-    """Renewed by the kubelet as the Secret is, so no upgrade is needed when it changes."""
+    """Renewed by the kubelet as the Secret is, so no upgrade is needed when it changes; one that is missing is told
+    in the services' status, and keeps no operator from starting."""
     values = {"prometheus": {"url": "https://p", "tokenSecretRef": {"name": "t", "key": "bearer"}}}
     pod = only(rendered(helm, "sys", values), "Deployment")[0]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     env = {v["name"]: v["value"] for v in container["env"]}
     (mount,) = [m for m in container["volumeMounts"] if m["name"] == "prometheus-token"]
     (volume,) = [v for v in pod["volumes"] if v["name"] == "prometheus-token"]
-    assert volume["secret"] == {"secretName": "t", "items": [{"key": "bearer", "path": "token"}]}
+    assert volume["secret"] == {"secretName": "t", "optional": True, "items": [{"key": "bearer", "path": "token"}]}
     assert env["PINRAIL_PROMETHEUS_TOKEN_FILE"] == f"{mount['mountPath']}/token"
     assert "subPath" not in mount  # such a file is never renewed
 
@@ -152,6 +165,7 @@ WRONG: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "a query behind it": ({"prometheus": {"url": "http://h/?a=b"}}, ("prometheus/url",)),
     "a token by value": ({"prometheus": {"token": "secret"}}, ("prometheus", "token")),
     "an address that is no range": ({"networkPolicy": {"apiServer": {"cidrs": ["10.0.0.1"]}}}, ("cidrs",)),
+    "a port that is none": ({"networkPolicy": {"prometheusPorts": [0]}}, ("networkPolicy/prometheusPorts/0",)),
     "a cache that is no path": ({"engine": {"hostPathCaches": ["cache"]}}, ("engine/hostPathCaches/0",)),
     "policies, and an image by its tag": (
         {"policies": {"enabled": True}, "engine": {"image": "registry.test/engine:1"}},

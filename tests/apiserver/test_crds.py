@@ -165,6 +165,8 @@ REFUSED = [
                  "got ipBlock beside a selector, want podSelector, namespaceSelector, both, or ipBlock", id="two"),
     pytest.param(policy(), "spec.security.networkPolicy.from in body should have at least 1 items", id="no peers"),
     pytest.param(policy(*[{"podSelector": {}}] * 17), "spec.security.networkPolicy.from: Too many: 17", id="many"),
+    pytest.param(service(security={"networkPolicy": {"egressPorts": [0]}}),
+                 "spec.security.networkPolicy.egressPorts[0] in body should be greater", id="no port"),
     pytest.param(policy({"ipBlock": {"cidr": "here"}}), 'networkPolicy.from[0].ipBlock.cidr: Invalid value: "here"',
                  id="no addresses"),
     pytest.param(policy({"podSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]}}),

@@ -14,7 +14,7 @@ from operator_builders import MANIFEST_SPEC, body
 from pinrail_contract.pins import MAX_FILES, ModelManifest, Role
 from pinrail_contract.runtime import BACKENDS, COMPUTE_DTYPES, DTYPES, WEIGHT_DTYPES, Runtime
 from pinrail_operator.engine_args import OURS, UNPINNING
-from pinrail_operator.network_policy import MOST_EXCEPTIONS, MOST_LABELS, MOST_PEERS, MOST_VALUES, Operator
+from pinrail_operator.network_policy import MOST_EXCEPTIONS, MOST_LABELS, MOST_PEERS, MOST_PORTS, MOST_VALUES, Operator
 from pinrail_operator.scaling_policy import MAX_REPLICAS
 from pinrail_operator.types import InferenceService
 
@@ -256,7 +256,8 @@ def test_the_schema_refuses_the_flags_that_the_parser_refuses(flags: tuple[str, 
 
 def test_peer_bounds_are_the_parsers() -> None:
     security = schema("inferenceservices")["properties"]["spec"]["properties"]["security"]["properties"]
-    peers = security["networkPolicy"]["properties"]["from"]
+    peers, ports = (security["networkPolicy"]["properties"][name] for name in ("from", "egressPorts"))
+    assert (ports["maxItems"], ports["items"]["minimum"], ports["items"]["maximum"]) == (MOST_PORTS, 1, 2**16 - 1)
     selector, block = (peers["items"]["properties"][name]["properties"] for name in ("podSelector", "ipBlock"))
     expressions = selector["matchExpressions"]
     assert (peers["maxItems"], block["except"]["maxItems"]) == (MOST_PEERS, MOST_EXCEPTIONS)

@@ -101,6 +101,26 @@ def test_a_restored_spec_protects_startup_as_its_pods_did_and_evictions_leave_wh
     assert (target(again), again.min_available, again.protects_startup) == (target(asked), 2, then)
 
 
+KEYS = {"apiKeySecretRef": {"name": "keys"}}
+CONFINED = {"networkPolicy": {"enabled": True}}
+
+
+@pytest.mark.parametrize("keys", [{}, KEYS], ids=["no keys", "keys"])
+@pytest.mark.parametrize("is_old", [True, False], ids=["a record that holds it", "one that does not"])
+@pytest.mark.parametrize(("then", "now"), [({}, CONFINED), (CONFINED, {}), (CONFINED, CONFINED)], ids=str)
+def test_a_restored_spec_asks_for_the_keys_of_then_and_the_network_policy_of_now(
+    then: dict[str, Any], now: dict[str, Any], is_old: bool, keys: dict[str, Any]
+) -> None:
+    asked = service(security={**keys, **then})
+    known = recorded(asked, 1)
+    assert known["data"]["spec"].get("security", {}) == keys
+    if is_old:
+        known["data"]["spec"]["security"] = {**keys, **then}
+    spec = history.restored(known, body(security=now or None)["spec"])
+    assert spec.get("security", {}) == {**keys, **now}
+    assert target(InferenceService.from_body(body(**spec))) == target(asked)
+
+
 def test_what_asks_for_the_same_is_nothing_to_go_back_to() -> None:
     """As after an operator that renders pods in another way: its record holds the same spec."""
     again = {**recorded(service(), 3), "metadata": {**recorded(service(), 3)["metadata"], "name": "chat-other"}}

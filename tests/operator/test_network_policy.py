@@ -1,20 +1,21 @@
 """Who may reach a service's pods, and what they may reach: no more, and no less, than what is asked for."""
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from operator_builders import IMAGE, UID, live_objects, manifest, observed, record, service, target
+from operator_builders import IMAGE, UID, live_objects, manifest, observed, pod, record, service, target
 
-from pinrail_contract.pins import Source
+from pinrail_contract.pins import ModelManifest, Source
 from pinrail_operator import names, pods
 from pinrail_operator.checks import Blocked, first_blocker
 from pinrail_operator.drift import is_applied
 from pinrail_operator.errors import SpecError
 from pinrail_operator.manifests import objects_for
-from pinrail_operator.network_policy import OPERATOR, egress, operator_namespace, port_of
+from pinrail_operator.network_policy import OPERATOR, operator_namespace, port_of
 from pinrail_operator.observed import Observed, Ref
 from pinrail_operator.plan import Plan, plan_for
 from pinrail_operator.types import InferenceService
@@ -22,7 +23,7 @@ from pinrail_operator.types import InferenceService
 POLICY = Ref("NetworkPolicy", "chat")
 COMMIT, LAYERS = "c" * 40, "@sha256:" + "0" * 64
 NAMESPACES = {"namespaceSelector": {"matchLabels": {"team": "gateways"}}}
-NAME_SERVERS = {"ports": [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]}
+NAME_SERVERS = {"ports": [{"port": port, "protocol": name} for port in (53, 5353) for name in ("UDP", "TCP")]}
 
 
 def confined(*peers: dict[str, Any], operator: str = "sys", **spec: Any) -> InferenceService:
@@ -30,8 +31,8 @@ def confined(*peers: dict[str, Any], operator: str = "sys", **spec: Any) -> Infe
     return service(security={"networkPolicy": policy}, **spec).asked_from(operator)
 
 
-def policy_of(one: InferenceService, uri: str = "pvc://models/tiny") -> dict[str, Any]:
-    (found,) = [o for o in objects_for(one, manifest(uri), IMAGE) if o["kind"] == "NetworkPolicy"]
+def policy_of(one: InferenceService, pinned: ModelManifest | None = None) -> dict[str, Any]:
+    (found,) = [o for o in objects_for(one, pinned or manifest(), IMAGE) if o["kind"] == "NetworkPolicy"]
     return found
 
 
@@ -58,6 +59,12 @@ EGRESS = [
     pytest.param("s3://bucket/tiny", "", "", {"HTTPS_PROXY": "http://proxy:3128"}, [443, 3128], id="a proxy"),
     pytest.param("s3://bucket/tiny", "", "", {"https_proxy": "proxy:3128"}, [443, 3128], id="a proxy without a scheme"),
     pytest.param("s3://bucket/tiny", "", "", {"NO_PROXY": "x:1", "HTTP_PROXY": ""}, [443], id="no proxy"),
+    pytest.param("hf://org/name", "", "", {"HF_ENDPOINT": "https://hub.test:8443/"}, [8443], id="a hub by variable"),
+    pytest.param("s3://bucket/tiny", "", "", {"AWS_ENDPOINT_URL": "https://minio:9000"}, [9000], id="a store by one"),
+    pytest.param("hf://org/name", "", "", {"HF_ENDPOINT": ""}, [443], id="an empty variable"),
+    pytest.param("hf://org/name", "https://hub.test:8080", "", {"HF_ENDPOINT": "https://x:1"}, [8080], id="both"),
+    pytest.param("hf://org/name", "", "", {"AWS_ENDPOINT_URL": "https://x:1"}, [443], id="the other's variable"),
+    pytest.param("https://models.test/tiny/", "", "", {"HF_ENDPOINT": "https://x:1"}, [443], id="nobody's variable"),
     pytest.param("pvc://models/tiny", "", "", {"HTTPS_PROXY": "http://proxy:3128"}, [], id="a proxy of no use"),
 ]  # fmt: skip
 
@@ -66,17 +73,42 @@ EGRESS = [
 def test_pods_reach_the_ports_that_they_need_and_name_servers(
     uri: str, endpoint: str, traces: str, env: dict[str, str], ports: list[int]
 ) -> None:
-    one = service(model={**service().written["model"], **({"endpoint": endpoint} if endpoint else {})})
-    source = Source(uri, COMMIT if uri.startswith("hf") else "")
+    model = {**service().written["model"], **({"endpoint": endpoint} if endpoint else {})}
+    engine = {"tracesEndpoint": traces, "env": [{"name": name, "value": value} for name, value in env.items()]}
+    one = confined(model=model, engine=engine if traces else {"env": engine["env"]})
     tcp = {"ports": [{"port": port, "protocol": "TCP"} for port in ports]}
-    found = egress([source], one.model.access, traces, tuple(env.items()))
-    assert found == ([NAME_SERVERS, tcp] if ports else [])
+    pinned = replace(manifest(), source=Source(uri, COMMIT if uri.startswith("hf") else ""))
+    assert policy_of(one, pinned)["spec"]["egress"] == ([NAME_SERVERS, tcp] if ports else [])
+
+
+@pytest.mark.parametrize(
+    ("uri", "given", "ports"),
+    [
+        pytest.param("s3://bucket/tiny", [9000, 80, 443], [80, 443, 3128, 9000], id="besides others"),
+        pytest.param("pvc://models/tiny", [9000], [9000], id="by themselves, without a proxy of no use"),
+        pytest.param("pvc://models/tiny", [65535, 1, 1], [1, 65535], id="the bounds, and one twice"),
+    ],
+)
+def test_pods_reach_the_ports_that_are_given_besides(uri: str, given: list[int], ports: list[int]) -> None:
+    policy = {"networkPolicy": {"enabled": True, "egressPorts": given}}
+    one = service(security=policy, engine={"env": [{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}]})
+    tcp = {"ports": [{"port": port, "protocol": "TCP"} for port in ports]}
+    assert policy_of(one, manifest(uri))["spec"]["egress"] == [NAME_SERVERS, tcp]
+
+
+def test_an_endpoint_that_no_container_that_fetches_gets_opens_nothing() -> None:
+    """One read from a Secret is the engine's alone, unlike a proxy."""
+    key = {"secretKeyRef": {"name": "hub", "key": "url"}}
+    one = confined(engine={"env": [{"name": "AWS_ENDPOINT_URL", "valueFrom": key}]})
+    made = pods.template(one, manifest("s3://bucket/tiny"), IMAGE)["spec"]["initContainers"]
+    assert "AWS_ENDPOINT_URL" not in [v["name"] for c in made for v in c["env"]]
+    assert [p["port"] for p in policy_of(one, manifest("s3://bucket/tiny"))["spec"]["egress"][1]["ports"]] == [443]
 
 
 def test_a_policy_lets_out_what_the_service_and_its_manifest_name() -> None:
     engine = {"tracesEndpoint": "http://collector:4318", "env": [{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}]}
     model = {**service().written["model"], "endpoint": "https://minio.test:9000"}
-    _, tcp = policy_of(confined(engine=engine, model=model), "s3://bucket/tiny")["spec"]["egress"]
+    _, tcp = policy_of(confined(engine=engine, model=model), manifest("s3://bucket/tiny"))["spec"]["egress"]
     assert [p["port"] for p in tcp["ports"]] == [3128, 4318, 9000]
 
 
@@ -213,13 +245,24 @@ def test_a_wrong_peer_is_refused_by_name(peer: dict[str, Any], message: str) -> 
     assert message in str(caught.value)
 
 
+PORTS = "spec.security.networkPolicy.egressPorts"
+
+
 @pytest.mark.parametrize(
     ("policy", "message"),
     [
         ({"from": []}, f"{FROM}: got none, want 1 to 16 peers; left out, pods of the same namespace may ask"),
         ({"from": [{"podSelector": {}}] * 17}, "want a list of at most 16"),
         ({"enabled": "yes"}, "spec.security.networkPolicy.enabled: got 'yes', want true or false"),
-        ({"egress": []}, "spec.security.networkPolicy.egress: is not a known field, want one of enabled, from"),
+        (
+            {"egress": []},
+            "spec.security.networkPolicy.egress: is not a known field, want one of egressPorts, enabled, from",
+        ),
+        ({"egressPorts": [80] * 17}, "want a list of at most 16"),
+        ({"egressPorts": [80, 0]}, f"{PORTS}[1]: got '0', want a port: a whole number of 1 to 65535"),
+        ({"egressPorts": [65536]}, f"{PORTS}[0]: got '65536', want a port"),
+        ({"egressPorts": [True]}, f"{PORTS}[0]: got 'True', want a port"),
+        ({"egressPorts": ["80"]}, f"{PORTS}[0]: got '80', want a port"),
     ],
     ids=str,
 )
@@ -259,6 +302,44 @@ def test_pods_of_an_older_source_can_be_fetched_for_until_the_last_is_gone() -> 
     rolled_out = {**live_objects(confined()), POLICY: old[POLICY], mounted: old[mounted]}
     last = planned(confined(), observed(rolled_out))
     assert (last.delete, [p["spec"]["egress"] for p in last.policies]) == ((mounted,), [[]])
+
+
+def reached_by(endpoint: str = "", proxy: str = "") -> InferenceService:
+    model = {**service().written["model"], **({"endpoint": endpoint} if endpoint else {})}
+    return confined(model=model, engine={"env": [{"name": "HTTPS_PROXY", "value": proxy}]})
+
+
+def unconfined(one: InferenceService, pinned: ModelManifest, **counts: int) -> dict[Ref, dict[str, Any]]:
+    """All objects but the policy, so that a plan holds the one that is wanted."""
+    return {ref: o for ref, o in live_objects(one, pinned=pinned, **counts).items() if ref != POLICY}
+
+
+OLDER = [
+    pytest.param(reached_by("https://minio:9000"), reached_by(), [443, 9000], id="an endpoint that went"),
+    pytest.param(reached_by(), reached_by("https://minio:9000"), [443, 9000], id="one that came"),
+    pytest.param(reached_by("https://a:1"), reached_by("https://b:2"), [1, 2], id="another endpoint"),
+    pytest.param(reached_by(proxy="http://p:3128"), reached_by(), [443, 3128], id="a proxy that went"),
+    pytest.param(reached_by(proxy="http://p:1"), reached_by(proxy="http://q:2"), [1, 2, 443], id="another proxy"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "ports"), OLDER)
+def test_pods_of_an_older_revision_can_fetch_by_its_endpoint_and_proxy_until_the_last_is_gone(
+    old: InferenceService, new: InferenceService, ports: list[int]
+) -> None:
+    pinned = manifest("s3://bucket/tiny")
+    was, template = unconfined(old, pinned), pods.template(old, pinned, IMAGE)
+    rolling = unconfined(new, pinned, updated=1)
+    seen = observed(rolling, (pod(revision=target(old, pinned)),), manifest=pinned)
+    known = {target(old, pinned): template}
+    begun = planned(new, observed(was, seen.pods, manifest=pinned))
+    assert ports_out(begun) == ports, "before the Deployment changes"
+    under_way = planned(new, replace(seen, templates=known))
+    assert ports_out(under_way) == ports
+    back = {**rolling, Ref("Deployment", "chat"): was[Ref("Deployment", "chat")]}
+    assert ports_out(planned(new, observed(back, manifest=pinned))) == ports, "after an abort"
+    done = replace(seen, live=unconfined(new, pinned), pods=(), templates=known)
+    assert ports_out(planned(new, done)) == [p["port"] for p in policy_of(new, pinned)["spec"]["egress"][1]["ports"]]
 
 
 @pytest.mark.parametrize(

@@ -373,11 +373,18 @@ def test_a_network_policy_is_among_what_is_written_and_restarts_nothing() -> Non
     assert diffed(observed(live, seen.pods), pair(body(**confined), **confined))["pods"]["writes"] == []
 
 
+def test_a_network_policy_that_an_operator_would_write_is_explained() -> None:
+    whole, service, seen = living(security={"networkPolicy": {"enabled": True}})
+    bare = {ref: o for ref, o in seen.live.items() if ref.kind != "NetworkPolicy"}
+    told = operator_upgrade(whole, service, observed(bare, seen.pods), {}, NOW)
+    assert (told["effect"], told["objects"]) == ("objects", ["NetworkPolicy"])
+
+
 def test_a_policy_that_lets_older_pods_fetch_is_no_difference_to_explain() -> None:
     whole, _, _ = living(security={"networkPolicy": {"enabled": True}})
     service = InferenceService.from_body(whole)
     old, new = (manifest(uri) for uri in ("s3://bucket/x", "pvc://models/tiny/v1"))
-    live = {**live_objects(service, pinned=old), **live_objects(service)}
+    live = {**live_objects(service, pinned=old), **live_objects(service, updated=1)}
     wide = {Ref("NetworkPolicy", "chat"): live_objects(service, pinned=old)[Ref("NetworkPolicy", "chat")]}
     told = operator_upgrade(whole, service, observed({**live, **wide}, manifest=new), {}, NOW)
     assert (told["effect"], told["objects"]) == ("none", [])

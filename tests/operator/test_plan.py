@@ -74,6 +74,7 @@ CONFINED = {
         "networkPolicy": {
             "enabled": True,
             "from": [{"podSelector": {}}, {"namespaceSelector": {"matchLabels": {"team": "gateways"}}}],
+            "egressPorts": [9000],
         }
     },
 }

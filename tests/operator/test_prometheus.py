@@ -14,8 +14,8 @@ from scaling_story import NAMES, Story
 
 from pinrail_contract import metrics as names
 from pinrail_operator import prometheus
-from pinrail_operator.load_query import ABSENT, SAMPLED
-from pinrail_operator.prometheus import NO_SERVER, NoServer, Prometheus
+from pinrail_operator.load_query import ABSENT, NO_LOAD, SAMPLED
+from pinrail_operator.prometheus import NO_ANSWER, NO_SERVER, NoServer, Prometheus
 from pinrail_operator.types import ServiceKey
 
 KEY = ServiceKey("team", "chat")
@@ -110,7 +110,7 @@ def spoiled(name: str, value: str) -> bytes:
 HELD, NONE = "MetricsIncomplete", "NoMetrics"
 FIRST, LAST = series(NAMES[0]), [*series(NAMES[0]), *series(NAMES[2])]
 
-BAD: dict[str, tuple[bytes | str, str, str]] = {  # what is answered, the reason, and how its message ends
+BAD: dict[str, tuple[bytes | str, str, str]] = {  # what is answered, the reason, and what is logged
     "500": ("500", NONE, "Prometheus: got the status 500, want 200"),
     "503": ("503", NONE, "Prometheus: got the status 503, want 200"),
     "no right": ("401", NONE, "Prometheus: got the status 401, want 200"),
@@ -156,19 +156,45 @@ BAD: dict[str, tuple[bytes | str, str, str]] = {  # what is answered, the reason
 }  # fmt: skip
 
 
+def kind_of(reason: str, why: str) -> str:
+    """How the condition's message ends."""
+    if why in ("", ABSENT):
+        return why
+    return NO_ANSWER if reason == NONE else NO_LOAD
+
+
 @pytest.mark.parametrize(("answer", "reason", "why"), BAD.values(), ids=BAD)
 async def test_a_bad_answer_removes_no_replica_and_a_whole_window_is_awaited_after_it(
-    server: FakeServer, source: Prometheus, monkeypatch: pytest.MonkeyPatch, answer: bytes | str, reason: str, why: str
-) -> None:
+    server: FakeServer, source: Prometheus, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+    answer: bytes | str, reason: str, why: str,
+) -> None:  # fmt: skip
     monkeypatch.setattr(prometheus, "TIMEOUT", 0.1)
     source.session._timeout = prometheus.aiohttp.ClientTimeout(total=0.1 if answer == "slow" else 5.0)
     story = story_from(source)
     await story.begin()
     server.answer = answer
     await story.be_wrong()
-    assert story.told == {(reason, why)}
+    assert story.told == {(reason, kind_of(reason, why))}
+    assert why in caplog.text
     server.answer = GOOD
     await story.recover()
+
+
+@pytest.mark.parametrize("wrong", [
+    ["500", "503", b"<html>", "gone"],
+    [spoiled(names.KV_USAGE, value) for value in ("1.37", "1.38", "-1")],
+], ids=["no answer", "no load"])  # fmt: skip
+async def test_the_condition_stays_the_same_while_what_is_wrong_only_changes_its_figures(
+    server: FakeServer, source: Prometheus, wrong: list[bytes | str]
+) -> None:
+    """Else each tick would write the status."""
+    story, there = story_from(source), source.url
+    await story.begin()
+    for answer in wrong * 12:
+        server.answer, source.url = answer, "http://127.0.0.9:9" if answer == "gone" else there
+        condition = await story.look()
+        story.told.add((condition["status"], condition["message"]))
+    assert len([message for status, message in story.told if status == "False"]) == 1
 
 
 def story_from(source: Prometheus) -> Story:
@@ -190,7 +216,7 @@ async def test_a_server_that_is_gone_removes_no_replica_and_its_address_is_not_t
     await story.begin()
     there, source.url = source.url, "http://127.0.0.9:9"
     await story.be_wrong()
-    assert story.told == {("NoMetrics", "Prometheus: got no answer (ClientConnectorError)")}
+    assert story.told == {("NoMetrics", NO_ANSWER)}
     source.url = there
     await story.recover()
 

@@ -131,11 +131,20 @@ def test_an_unknown_policy_is_refused_by_field() -> None:
 
 
 def test_templates_are_asked_for_where_an_abort_may_need_them() -> None:
-    stuck, fine = seen().pods, (pod("chat-a"),)
-    assert needs_templates(asked("Abort"), stuck, "")
-    assert needs_templates(asked("Abort"), fine, str(ABORTED))
-    assert not needs_templates(asked("Abort"), fine, "")
-    assert not needs_templates(asked("Replace"), stuck, "")
+    fine = (pod("chat-a"),)
+    assert needs_templates(asked("Abort"), seen())
+    assert needs_templates(asked("Abort"), replace(seen(mark=ABORTED), pods=fine))
+    assert not needs_templates(asked("Abort"), replace(seen(), pods=fine))
+    assert not needs_templates(asked("Replace"), seen())
+    assert not needs_templates(asked("Abort"), observed(pods=seen().pods))
+
+
+@pytest.mark.parametrize(("enabled", "revision", "needed"), [
+    (True, OLD_REVISION, True), (True, NEW_REVISION, False), (False, OLD_REVISION, False),
+], ids=["an older pod", "none", "no policy"])  # fmt: skip
+def test_templates_are_asked_for_while_a_policy_confines_older_pods(enabled: bool, revision: str, needed: bool) -> None:
+    confined = service(nodeSelector={"gpu": "new"}, security={"networkPolicy": {"enabled": enabled}})
+    assert needs_templates(confined, replace(seen(), pods=(pod(revision=revision),))) is needed
 
 
 def test_no_good_pod_makes_room_for_a_revision_that_is_quarantined() -> None:

@@ -30,10 +30,24 @@ def test_every_setting_is_read() -> None:
     assert (settings.prometheus_url, settings.prometheus_token_file) == ("https://[fd00::1]:9090/prefix", "/t")
 
 
-@pytest.mark.parametrize(("address", "namespace"), [("10.96.0.1", "sys"), ("", "")], ids=["in a pod", "elsewhere"])
-def test_only_an_operator_in_a_pod_has_a_namespace_that_policies_can_name(address: str, namespace: str) -> None:
-    settings = Settings.from_env({"PINRAIL_LEASE_NAMESPACE": "sys", "KUBERNETES_SERVICE_HOST": address})
-    assert settings.own_namespace == namespace
+@pytest.mark.parametrize(
+    ("address", "told", "namespace"),
+    [
+        pytest.param("10.96.0.1", None, "leases", id="in a pod that is not told"),
+        pytest.param("10.96.0.1", b"sys\n", "sys", id="in a pod"),
+        pytest.param("10.96.0.1", b"", "leases", id="in a pod, an empty file"),
+        pytest.param("10.96.0.1", b"\xff", "leases", id="in a pod, no text"),
+        pytest.param("", b"sys", "", id="elsewhere"),
+    ],
+)
+def test_policies_can_name_the_namespace_of_the_operators_own_pod_whatever_the_leases_is(
+    address: str, told: bytes | None, namespace: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "namespace"
+    if told is not None:
+        file.write_bytes(told)
+    settings = Settings.from_env({"PINRAIL_LEASE_NAMESPACE": "leases", "KUBERNETES_SERVICE_HOST": address})
+    assert settings.own_namespace(file) == namespace
 
 
 @pytest.mark.parametrize(
