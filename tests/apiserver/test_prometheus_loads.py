@@ -21,7 +21,7 @@ from scaling_story import NAMES, Story
 
 from pinrail_contract import metrics as names
 from pinrail_operator import prometheus as source
-from pinrail_operator.load_query import ABSENT
+from pinrail_operator.load_query import ABSENT, NO_LOAD
 from pinrail_operator.prometheus import NO_SERVER, Prometheus
 from pinrail_operator.types import ServiceKey
 
@@ -145,7 +145,7 @@ def story_from(loads: Prometheus, key: ServiceKey = KEY) -> Story:
 
 
 async def test_a_bad_page_removes_no_replica_and_a_whole_window_is_awaited_after_it(
-    pages: Pages, serve: Callable[..., Any], connect: Callable[[Server], Prometheus]
+    pages: Pages, serve: Callable[..., Any], connect: Callable[[Server], Prometheus], caplog: pytest.LogCaptureFixture
 ) -> None:
     keys = {name: ServiceKey(f"team-{i}", "chat") for i, name in enumerate(ROWS)}
     pages.texts = {f"/{key.namespace}/{key.name}/{i}": page() for key in keys.values() for i in range(3)}
@@ -159,7 +159,9 @@ async def test_a_bad_page_removes_no_replica_and_a_whole_window_is_awaited_after
         await scraped(server)
         for story in stories.values():
             await story.be_wrong()
-        assert {n: s.told for n, s in stories.items()} == {n: {("MetricsIncomplete", r[1])} for n, r in ROWS.items()}
+        kinds = {name: ABSENT if why == ABSENT else NO_LOAD for name, (_, why) in ROWS.items()}
+        assert {n: s.told for n, s in stories.items()} == {n: {("MetricsIncomplete", k)} for n, k in kinds.items()}
+        assert [why for _, why in ROWS.values() if why not in caplog.text] == []
         pages.texts = dict.fromkeys(pages.texts, page())
         await scraped(server)
         for story in stories.values():
