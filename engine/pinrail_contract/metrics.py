@@ -131,11 +131,22 @@ def parse(text: str) -> LoadSample:
 
     Raises SampleError where a figure is missing, NaN, infinite, negative, out of range, or stands twice.
     """
-    return load_of(_Page.read(text).samples)
+    return load_of(read(text))
+
+
+def read(text: str) -> Series:
+    """All samples of a metrics page, for those who ask it for more than one thing; what is no sample is passed over."""
+    samples: Series = {}
+    for line in text.splitlines():
+        match = _LINE.fullmatch(line)
+        if match and not line.startswith("#"):
+            labels = dict(_LABEL.findall(match["labels"] or ""))
+            samples.setdefault(match["name"], []).append((labels, match["value"]))
+    return samples
 
 
 def load_of(samples: Series) -> LoadSample:
-    """The same from samples of one replica that somebody else has read: those of LOAD_SERIES count."""
+    """`parse` of samples that are read already: those of LOAD_SERIES count."""
     page = _Page(samples)
     usage = page.number(KV_USAGE)
     if usage > 1.0 + 1e-6:
@@ -156,9 +167,9 @@ def load_of(samples: Series) -> LoadSample:
     )
 
 
-def verified_digest(text: str) -> str:
+def digest_of(samples: Series) -> str:
     """The digest of the manifest that a replica's files were found to be, FILES_DIFFER, or '' where it says neither."""
-    labels = _manifest_labels(text)
+    labels = _manifest_labels(samples)
     digest = labels.get("digest", "")
     if not DIGEST.fullmatch(digest):
         return ""
@@ -166,12 +177,12 @@ def verified_digest(text: str) -> str:
     return said.get(labels.get("verification", ""), "")
 
 
-def reported_runtime(text: str) -> Runtime:
+def runtime_of(samples: Series) -> Runtime:
     """The engine and the numerics that a replica says it runs, as far as it does.
 
     Raises SampleError where it says so twice.
     """
-    return Runtime.from_labels(_manifest_labels(text))
+    return Runtime.from_labels(_manifest_labels(samples))
 
 
 def version_runtime(answer: str) -> Runtime:
@@ -183,8 +194,8 @@ def version_runtime(answer: str) -> Runtime:
     return Runtime.from_labels({"engine_version": version}) if isinstance(version, str) else UNSAID
 
 
-def _manifest_labels(text: str) -> dict[str, str]:
-    page = _Page.read(text)
+def _manifest_labels(samples: Series) -> dict[str, str]:
+    page = _Page(samples)
     return page.labels(MANIFEST_INFO) if page.has(MANIFEST_INFO) else {}
 
 
@@ -193,7 +204,7 @@ def fetched_share(text: str) -> float:
 
     Raises SampleError where the page does not say, or says what cannot be.
     """
-    page = _Page.read(text)
+    page = _Page(read(text))
     done, whole = page.number(FETCHED_BYTES), page.number(FETCH_TOTAL_BYTES)
     if done > whole or whole == 0:
         raise SampleError(f"{FETCHED_BYTES}: got {done:g} of {whole:g}, want at most all of a model that is not empty")
@@ -209,22 +220,12 @@ def fetch_page(done: int, whole: int) -> str:
 
 def total(text: str, name: str) -> float:
     """The value of a counter, by its name without `_total`; raises SampleError as `parse` does."""
-    return _Page.read(text).number(f"{name}_total")
+    return _Page(read(text)).number(f"{name}_total")
 
 
 @dataclass(frozen=True, slots=True)
 class _Page:
     samples: Series
-
-    @classmethod
-    def read(cls, text: str) -> "_Page":
-        samples: Series = {}
-        for line in text.splitlines():
-            match = _LINE.fullmatch(line)
-            if match and not line.startswith("#"):
-                labels = dict(_LABEL.findall(match["labels"] or ""))
-                samples.setdefault(match["name"], []).append((labels, match["value"]))
-        return cls(samples)
 
     def has(self, name: str) -> bool:
         return name in self.samples

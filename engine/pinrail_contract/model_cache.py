@@ -56,7 +56,7 @@ class ModelCache:
 
     def folder(self, files_digest: str) -> Path:
         """Where the files are, or will be; manifests that pin engine and numerics otherwise share them."""
-        return self.root / files_digest.replace(":", "-")
+        return self.root / folder_name(files_digest)
 
     @contextmanager
     def in_use(self, files_digest: str) -> Iterator[Callable[[], None]]:
@@ -107,6 +107,11 @@ class ModelCache:
         size = max(on_disk, int(promised) if promised.isdecimal() else 0)
         last_used = use.stat().st_mtime
         return Cached(name=name, size=size, missing=size - on_disk, last_used=last_used, is_in_use=lock is None)
+
+
+def folder_name(files_digest: str) -> str:
+    """Of a model within a cache; the engine's container has this folder mounted, and no other."""
+    return files_digest.replace(":", "-")
 
 
 @contextmanager

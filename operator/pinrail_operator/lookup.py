@@ -16,7 +16,7 @@ from kubernetes import client, config
 
 from pinrail_contract import endpoints
 from pinrail_contract.errors import SampleError
-from pinrail_contract.metrics import reported_runtime, verified_digest, version_runtime
+from pinrail_contract.metrics import digest_of, read, runtime_of, version_runtime
 from pinrail_contract.runtime import UNSAID, Runtime
 
 from . import pods
@@ -148,9 +148,9 @@ class Lookup:
             return Report(problem=f"did not answer: {type(e).__name__}")
         if status != 200:
             return Report(problem=f"status {status} for its metrics page: {_said(page)}")
-        text = page.decode(errors="replace")
+        samples = read(page.decode(errors="replace"))
         try:
-            digest, runs = verified_digest(text), reported_runtime(text)
+            digest, runs = digest_of(samples), runtime_of(samples)
         except SampleError as e:
             return Report(problem=str(e))
         runs = self._version(pod) if runs == UNSAID and Pod.from_body(pod).verified else runs

@@ -12,14 +12,7 @@ import aiohttp
 
 from pinrail_contract import endpoints
 from pinrail_contract.errors import SampleError
-from pinrail_contract.metrics import (
-    LoadSample,
-    fetched_share,
-    parse,
-    reported_runtime,
-    verified_digest,
-    version_runtime,
-)
+from pinrail_contract.metrics import LoadSample, digest_of, fetched_share, load_of, read, runtime_of, version_runtime
 from pinrail_contract.runtime import UNSAID, Runtime
 
 from .observed import Pod
@@ -127,12 +120,12 @@ def read_page(page: bytes) -> Scrape:
     """A metrics page; digest and runtime count even where the load cannot be read."""
     if len(page) > MAX_PAGE:
         return Scrape(error=f"got more than {MAX_PAGE} bytes, want a metrics page")
-    text = page.decode(errors="replace")
+    samples = read(page.decode(errors="replace"))
     try:
-        told = Scrape(None, verified_digest(text), runtime=reported_runtime(text))
+        told = Scrape(None, digest_of(samples), runtime=runtime_of(samples))
     except SampleError as e:
         return Scrape(error=str(e))
     try:
-        return replace(told, load=parse(text))
+        return replace(told, load=load_of(samples))
     except SampleError as e:
         return replace(told, error=str(e))

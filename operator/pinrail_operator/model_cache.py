@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from pinrail_contract.launch import parse_bytes
+from pinrail_contract.model_cache import folder_name
 from pinrail_contract.pins import ModelManifest
 
 from .errors import SpecError
@@ -87,7 +88,7 @@ class ModelCache:
 
 def folder(manifest: ModelManifest) -> str:
     """The model's folder within the volume; `pinrail fetch` makes it."""
-    return manifest.files_digest.replace(":", "-")
+    return folder_name(manifest.files_digest)
 
 
 def _claim(f: Fields) -> str:

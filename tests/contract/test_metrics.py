@@ -26,18 +26,20 @@ def test_a_page_of_ours() -> None:
         running=3, waiting=2, kv_usage=0.5, kv_blocks=1000, waiting_blocks=40.0, max_num_seqs=8
     )
     assert sample.used_blocks == 500
-    assert metrics.verified_digest(PAGE) == DIGEST
+    assert metrics.digest_of(metrics.read(PAGE)) == DIGEST
 
 
 def test_a_replica_says_which_engine_it_is_and_in_what_it_computes() -> None:
-    assert metrics.reported_runtime(PAGE) == Runtime(engine_version="0.1.0"), "an older engine says no more"
+    assert metrics.runtime_of(metrics.read(PAGE)) == Runtime(engine_version="0.1.0"), "an older engine says no more"
     page = PAGE.replace('engine_version="0.1.0"', 'engine_version="0.2.0",backend="native",weight_dtype="int8"')
-    assert metrics.reported_runtime(page) == Runtime(engine_version="0.2.0", backend="native", weight_dtype="int8")
-    assert metrics.reported_runtime("") == UNSAID
+    assert metrics.runtime_of(metrics.read(page)) == Runtime(
+        engine_version="0.2.0", backend="native", weight_dtype="int8"
+    )
+    assert metrics.runtime_of(metrics.read("")) == UNSAID
 
 
 def test_files_are_verified_whatever_engine_serves_them() -> None:
-    assert metrics.verified_digest(PAGE.replace('"verified"', f'"{metrics.ENGINE_DIFFERS}"')) == DIGEST
+    assert metrics.digest_of(metrics.read(PAGE.replace('"verified"', f'"{metrics.ENGINE_DIFFERS}"'))) == DIGEST
 
 
 def test_a_page_of_vllm_has_its_queue_estimated_from_the_mean_prompt() -> None:
@@ -45,7 +47,7 @@ def test_a_page_of_vllm_has_its_queue_estimated_from_the_mean_prompt() -> None:
     page += "\nvllm:request_prompt_tokens_sum 3200.0\nvllm:request_prompt_tokens_count 10.0\n"
     assert metrics.parse(page).waiting_blocks == 2 * 20
     assert metrics.parse(page).max_num_seqs == 0
-    assert metrics.verified_digest(page) == ""
+    assert metrics.digest_of(metrics.read(page)) == ""
 
 
 def test_before_any_prompt_has_finished_each_is_one_block() -> None:
@@ -93,4 +95,4 @@ def test_a_page_of_something_else_is_an_error(page: str) -> None:
 )
 def test_only_files_that_were_found_right_count_as_verified(old: str, new: str, digest: str) -> None:
     assert old in PAGE
-    assert metrics.verified_digest(PAGE.replace(old, new)) == digest
+    assert metrics.digest_of(metrics.read(PAGE.replace(old, new))) == digest

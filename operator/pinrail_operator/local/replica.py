@@ -67,9 +67,10 @@ async def refresh(replica: Replica, session: aiohttp.ClientSession, now: float) 
     try:
         async with session.get(replica.url + endpoints.METRICS, timeout=SCRAPE_TIMEOUT) as response:
             page = await response.text()
-        replica.load, replica.loaded_at = metrics.parse(page), now
+        samples = metrics.read(page)
+        replica.load, replica.loaded_at = metrics.load_of(samples), now
         replica.generated = metrics.total(page, metrics.GENERATION_TOKENS)
-        replica.digest, replica.runtime = metrics.verified_digest(page), metrics.reported_runtime(page)
+        replica.digest, replica.runtime = metrics.digest_of(samples), metrics.runtime_of(samples)
     except (aiohttp.ClientError, TimeoutError, SampleError):
         return
 

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pinrail_contract import metrics as names
 from pinrail_contract.errors import SampleError
-from pinrail_contract.metrics import LoadSample, parse, verified_digest
+from pinrail_contract.metrics import LoadSample, digest_of, parse, read
 from pinrail_engine.core.commit import Outcome
 from pinrail_engine.core.plan import Row, StepPlan
 from pinrail_engine.core.request import Finished, Request
@@ -230,7 +230,7 @@ def test_the_operator_reads_the_page(told: Told) -> None:
     assert parse(page) == LoadSample(
         running=3, waiting=2, kv_usage=0.5, kv_blocks=100, waiting_blocks=7, max_num_seqs=4
     )
-    assert verified_digest(page) == IDENTITY.digest
+    assert digest_of(read(page)) == IDENTITY.digest
 
 
 def test_gauges_are_those_of_the_load(told: Told) -> None:

@@ -237,8 +237,8 @@ def test_another_engine_than_the_pinned_one_serves_and_says_so_where_verificatio
         assert (entry["engine_version"], entry["numerics"]["kv_cache_dtype"]) == (version("pinrail"), "bfloat16")
         with urllib.request.urlopen(f"{url}/metrics", timeout=10) as response:
             page = response.read().decode()
-        assert metrics.verified_digest(page) == pinned.digest
-        said = metrics.reported_runtime(page)
+        assert metrics.digest_of(metrics.read(page)) == pinned.digest
+        said = metrics.runtime_of(metrics.read(page))
         assert {"engine_version": said.engine_version, **entry["numerics"]} == said.labels()
         assert pinned.runtime.differences(said)
         assert difference in log.read_text()
